@@ -1,0 +1,16 @@
+//! Ring 0: every rule of relight, pure. No clock, no IO, no async, no environment, no hash-map iteration.
+//!
+//! A machine is `handle(now, event, &mut Outbox)` plus `deadline()` ([`outbox::Machine`]). Time and
+//! randomness are arguments, effects are data, timers are fields. Everything outside this module is hands.
+#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod exit;
+pub mod ids;
+pub mod mutant;
+pub mod note;
+pub mod outbox;
+
+
+pub mod time;
+

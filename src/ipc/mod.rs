@@ -1,0 +1,3 @@
+//! Framed messages over local sockets: between the agent and its worker processes.
+
+pub mod frame;

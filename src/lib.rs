@@ -1,0 +1,5 @@
+//! relight: a job-resiliency launcher for multi-node training. See `docs/architecture.md` for the rings.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)]
+
+pub mod domain;
+pub mod ipc;

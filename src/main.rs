@@ -1,0 +1,2 @@
+//! The one binary: the command line decides which process this is.
+fn main() {}
