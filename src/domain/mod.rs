@@ -2,7 +2,13 @@
 //!
 //! A machine is `handle(now, event, &mut Outbox)` plus `deadline()` ([`outbox::Machine`]). Time and
 //! randomness are arguments, effects are data, timers are fields. Everything outside this module is hands.
-#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod exit;
@@ -10,7 +16,8 @@ pub mod ids;
 pub mod mutant;
 pub mod note;
 pub mod outbox;
-
+pub mod record;
+pub mod spec;
 
 pub mod time;
-
+pub mod wire;
