@@ -12,11 +12,15 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod exit;
+pub mod first_failure;
 pub mod ids;
+pub mod ledger;
 pub mod mutant;
 pub mod note;
 pub mod outbox;
+pub mod policy;
 pub mod record;
+pub mod rendezvous;
 pub mod spec;
 
 pub mod time;

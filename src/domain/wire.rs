@@ -193,6 +193,8 @@ pub enum CoordinatorMsg {
     Finished {
         /// The attempt.
         attempt: Attempt,
+        /// All ends.
+        exits: Vec<ExitReport>,
     },
     /// An answer to `TryReach`.
     Reach {
