@@ -229,6 +229,8 @@ pub enum Note {
         /// How long it still looks for one.
         patience: Duration,
     },
+    /// It found none.
+    GaveUp,
     /// An outcome without a question.
     UnknownOp {
         /// Its number.
