@@ -12,6 +12,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod agent;
+pub mod coordinator;
 pub mod exit;
 pub mod first_failure;
 pub mod ids;

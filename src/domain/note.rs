@@ -45,8 +45,8 @@ pub enum Note {
         node: NodeName,
         /// Its agent's life.
         incarnation: Incarnation,
-        /// The guardian says that this earlier life left no rank.
-        clean_of: Option<Incarnation>,
+        /// The guardian says that these earlier lives left no rank.
+        clean_of: Vec<Incarnation>,
     },
     /// A rank failed and the world breaks.
     RankFailed {

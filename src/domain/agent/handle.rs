@@ -8,6 +8,7 @@ use super::super::mutant::Mutant;
 use super::super::note::{Note, Stale};
 use super::super::outbox::Outbox;
 use super::super::record::Record;
+use super::super::rendezvous;
 use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
 use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, StopOrder, ToAgent, World};
@@ -87,7 +88,7 @@ impl Agent {
             spec: Box::new(self.config.spec.clone()),
             offer: self.offer.clone(),
             store: self.config.store.clone(),
-            clean_of: self.config.clean_of,
+            clean_of: self.config.clean_of.clone(),
             running: self.alive().map(|(attempt, _)| attempt),
             next: self.ledger.next(),
             survivors: self.survivors.clone(),
@@ -197,20 +198,16 @@ impl Agent {
             return;
         }
         let Some((attempt, world)) = self.waiting.take() else { return };
-        let mut before = 0;
-        let mut own = None;
-        for member in &world.members {
-            if member.node == self.config.node && member.incarnation == self.config.incarnation {
-                own = Some(member.slot);
-                break;
-            }
-            before += member.nproc;
-        }
-        let Some(slot) = own else { return };
+        let own = world.members.iter().find(|m| m.node == self.config.node);
+        let (Some(slot), Some(first)) =
+            (own.map(|m| m.slot), rendezvous::first_rank(&world.members, &self.config.node))
+        else {
+            return;
+        };
         let mut seats = Vec::new();
         let mut ranks = std::collections::BTreeMap::new();
         for local in 0..self.config.spec.nproc {
-            let (op, rank, local_rank) = (self.op(), Rank(before + local), LocalRank(local));
+            let (op, rank, local_rank) = (self.op(), Rank(first.0.saturating_add(local)), LocalRank(local));
             seats.push(Seat { op, rank, local_rank });
             ranks.insert(local_rank, Local { op, rank, pid: 0, life: Life::Spawning, ours: false });
         }

@@ -23,8 +23,8 @@ pub struct AgentConfig {
     pub node: NodeName,
     /// Its life.
     pub incarnation: Incarnation,
-    /// The guardian's word: this earlier life left no rank.
-    pub clean_of: Option<Incarnation>,
+    /// The guardian's word: these earlier lives left no rank.
+    pub clean_of: Vec<Incarnation>,
     /// What survived the guardian's sweep.
     pub survivors: Vec<Survivor>,
     /// What the node brings.
