@@ -6,6 +6,7 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod exit;
+pub mod guardian;
 pub mod ids;
 pub mod mutant;
 pub mod note;
