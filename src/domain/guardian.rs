@@ -26,6 +26,9 @@ pub const STOP_SIGNALS: [u8; 4] = [1, 2, 3, 15];
 /// The grant word before the first grant of an incarnation.
 pub const NO_GRANT: BootTime = BootTime(0);
 
+/// Survivors that an agent is told of by pid: enough to say that the node is dirty.
+const SURVIVORS: usize = 1024;
+
 /// Signals kept for an agent that is not there yet; more are dropped, oldest first.
 const PENDING: usize = 16;
 
@@ -397,7 +400,7 @@ impl Guardian {
         self.pending.iter().find(|signal| signal.is_stop()).map(|signal| (signal.no, now))
     }
 
-    fn swept(&mut self, now: BootTime, survivors: Vec<u32>, out: &mut Outbox<Effect>) {
+    fn swept(&mut self, now: BootTime, mut survivors: Vec<u32>, out: &mut Outbox<Effect>) {
         let State::Sweeping { next, until, .. } = self.state else { return };
         if !survivors.is_empty() && now < until {
             return; // the next pass is already a deadline
@@ -408,6 +411,7 @@ impl Guardian {
         // With a survivor the word "no rank left" would be false: it is not given, now or later, because
         // nobody can tell of which incarnation the survivor was.
         self.clean_of = if survivors.is_empty() { self.joined.or(self.incarnation) } else { None };
+        survivors.truncate(SURVIVORS);
         self.survivors = survivors;
         match next {
             Next::Exit(code) => self.exit(code, out),
