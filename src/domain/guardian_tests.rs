@@ -48,7 +48,7 @@ impl Stage {
 fn started(effects: &[Effect]) -> &Start {
     match effects {
         [Effect::ForkAgent(start)] => start,
-        other => panic!("no fork but {other:?}"),
+        other => unreachable!("no fork but {other:?}"),
     }
 }
 
