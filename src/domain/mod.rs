@@ -2,16 +2,27 @@
 //!
 //! A machine is `handle(now, event, &mut Outbox)` plus `deadline()` ([`outbox::Machine`]). Time and
 //! randomness are arguments, effects are data, timers are fields. Everything outside this module is hands.
-#![deny(clippy::disallowed_methods, clippy::disallowed_types, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![deny(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic
+)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod exit;
 pub mod guardian;
+pub mod first_failure;
 pub mod ids;
+pub mod ledger;
 pub mod mutant;
 pub mod note;
 pub mod outbox;
-
+pub mod policy;
+pub mod record;
+pub mod rendezvous;
+pub mod spec;
 
 pub mod time;
-
+pub mod wire;

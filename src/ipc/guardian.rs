@@ -1,35 +1,29 @@
 //! The socket between guardian and agent: one postcard message a packet, both ways, never blocking.
 
-use std::io::{self, ErrorKind};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixDatagram;
 
 use serde::{Serialize, de::DeserializeOwned};
 
-/// The largest packet, in bytes.
-pub const MAX_PACKET: usize = 32 << 10;
+use crate::sys::seqpacket::{MAX_PACKET, Packets, Received, Sent};
 
-/// Why a packet was not sent or not understood.
+/// Why bytes are no message, or a message no packet.
 #[derive(Debug, thiserror::Error)]
 pub enum PacketError {
-    /// The other side closed, or is dead.
-    #[error("the other side closed the socket")]
-    Closed,
-    /// Nothing there, or no room: when the descriptor is ready again.
-    #[error("not now")]
-    NotNow,
     /// Longer than [`MAX_PACKET`].
     #[error("a packet of {0} bytes is over the limit of {MAX_PACKET}")]
     TooLong(usize),
+    /// Bytes are left behind the message: nothing is half understood.
+    #[error("a packet has {0} bytes too many")]
+    Trailing(usize),
     /// The bytes are no message of this type.
     #[error("a packet is not readable")]
     Codec(#[from] postcard::Error),
-    /// The socket failed.
-    #[error("the socket between guardian and agent failed")]
-    Io(#[source] io::Error),
 }
 
 /// The bytes of one packet.
+///
+/// # Errors
+/// The message is longer than a packet may be.
 pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, PacketError> {
     let bytes = postcard::to_stdvec(message)?;
     if bytes.len() > MAX_PACKET {
@@ -38,72 +32,84 @@ pub fn encode<T: Serialize>(message: &T) -> Result<Vec<u8>, PacketError> {
     Ok(bytes)
 }
 
-/// The message in one packet. Bytes beyond it are an error: nothing is half understood.
+/// The message in one packet.
+///
+/// # Errors
+/// The bytes are not exactly one message of this type.
 pub fn decode<T: DeserializeOwned>(packet: &[u8]) -> Result<T, PacketError> {
     match postcard::take_from_bytes(packet)? {
         (message, []) => Ok(message),
-        (_, rest) => Err(PacketError::TooLong(rest.len())),
+        (_, rest) => Err(PacketError::Trailing(rest.len())),
     }
 }
 
-/// One end of the `SOCK_SEQPACKET` pair.
+/// What a receive gave.
 #[derive(Debug)]
-pub struct Socket {
-    // A datagram socket's `send` and `recv` are what a seqpacket socket needs; only its 0 bytes mean "closed".
-    inner: UnixDatagram,
+pub enum Heard<T> {
+    /// One message.
+    Message(T),
+    /// A packet that is none: another version, or a bug. The next one may be good.
+    Unreadable(PacketError),
+    /// Nothing is there now.
+    Nothing,
+    /// The other end is gone.
+    Closed,
 }
+
+/// One end of the socket.
+#[derive(Debug)]
+pub struct Socket(Packets);
 
 impl Socket {
-    /// Takes over one end, and makes it non-blocking.
-    pub fn from_fd(fd: OwnedFd) -> Result<Self, PacketError> {
-        let inner = UnixDatagram::from(fd);
-        inner.set_nonblocking(true).map_err(PacketError::Io)?;
-        Ok(Self { inner })
+    /// Two ends, closed on exec.
+    ///
+    /// # Errors
+    /// EMFILE, ENFILE, ENOMEM.
+    pub fn pair() -> std::io::Result<(Self, Self)> {
+        let (a, b) = Packets::pair()?;
+        Ok((Self(a), Self(b)))
     }
 
-    /// Sends one message whole, or not at all.
-    pub fn send<T: Serialize>(&self, message: &T) -> Result<(), PacketError> {
-        self.send_bytes(&encode(message)?)
+    /// Takes an end that was inherited; the caller sees to it that it is closed on exec.
+    #[must_use]
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self(Packets::new(fd))
+    }
+
+    /// The descriptor, to hand it on.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.0.into_fd()
+    }
+
+    /// Sends one message, at once and whole or not at all.
+    ///
+    /// # Errors
+    /// The message is longer than a packet may be.
+    pub fn send<T: Serialize>(&self, message: &T) -> Result<Sent, PacketError> {
+        Ok(self.send_packet(&encode(message)?))
     }
 
     /// As [`send`](Self::send), of encoded bytes.
-    pub fn send_bytes(&self, packet: &[u8]) -> Result<(), PacketError> {
-        loop {
-            match self.inner.send(packet) {
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(refused(error)),
-            }
-        }
+    #[must_use]
+    pub fn send_packet(&self, packet: &[u8]) -> Sent {
+        self.0.send(packet)
     }
 
-    /// Receives one message.
-    pub fn recv<T: DeserializeOwned>(&self) -> Result<T, PacketError> {
-        // One byte more than allowed: a packet that fills it was cut.
-        let mut buffer = vec![0_u8; MAX_PACKET + 1];
-        loop {
-            match self.inner.recv(&mut buffer) {
-                Ok(0) => return Err(PacketError::Closed),
-                Ok(n) if n > MAX_PACKET => return Err(PacketError::TooLong(n)),
-                Ok(n) => return decode(&buffer[..n]),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(refused(error)),
-            }
+    /// Receives one message if one is there.
+    #[must_use]
+    pub fn receive<T: DeserializeOwned>(&self) -> Heard<T> {
+        match self.0.receive() {
+            Received::Packet(packet) => decode(&packet).map_or_else(Heard::Unreadable, Heard::Message),
+            Received::Empty => Heard::Nothing,
+            Received::Closed => Heard::Closed,
         }
     }
 }
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.inner.as_fd()
-    }
-}
-
-fn refused(error: io::Error) -> PacketError {
-    match error.kind() {
-        ErrorKind::WouldBlock => PacketError::NotNow,
-        ErrorKind::BrokenPipe | ErrorKind::ConnectionReset | ErrorKind::NotConnected => PacketError::Closed,
-        _ => PacketError::Io(error),
+        self.0.as_fd()
     }
 }
 
@@ -133,6 +139,19 @@ mod tests {
         for message in [ToGuardian::Joining, ToGuardian::Gone { code: 93 }] {
             assert_eq!(decode::<ToGuardian>(&encode(&message).unwrap()).unwrap(), message);
         }
+    }
+
+    #[test]
+    fn an_end_is_heard_after_the_last_word() {
+        let (guardian, agent) = Socket::pair().unwrap();
+        assert!(matches!(guardian.receive::<ToGuardian>(), Heard::Nothing));
+        assert_eq!(agent.send(&ToGuardian::Gone { code: 3 }).unwrap(), Sent::Done);
+        assert_eq!(agent.send_packet(&[250]), Sent::Done);
+        drop(agent);
+        assert!(matches!(guardian.receive(), Heard::Message(ToGuardian::Gone { code: 3 })));
+        assert!(matches!(guardian.receive::<ToGuardian>(), Heard::Unreadable(_)));
+        assert!(matches!(guardian.receive::<ToGuardian>(), Heard::Closed));
+        assert_eq!(guardian.send(&ToAgent::RanksKilled { grant: BootTime(1) }).unwrap(), Sent::Closed);
     }
 
     proptest! {

@@ -113,6 +113,12 @@ impl Image {
             .map_err(|(_, error)| error)
     }
 
+    /// The binary that a parent opened and left to us.
+    #[must_use]
+    pub fn from_fd(fd: OwnedFd) -> Self {
+        Self { in_memory: memfd::cannot_shrink(&fd), fd, refused: None }
+    }
+
     fn in_memory_or_disk(file: File, file_system: &'static str) -> Self {
         match copy(file, file_system) {
             Ok(fd) => Self { fd, in_memory: true, refused: None },
@@ -160,6 +166,13 @@ fn copy(mut file: File, file_system: &'static str) -> Result<OwnedFd, (File, Ima
         Ok(()) => Ok(memory.into()),
         Err(source) => Err((file, ImageError::Copy { file_system, source })),
     }
+}
+
+/// Names this thread, and for the main one the process: what is executed from a descriptor is named by its
+/// number. Cut to 15 bytes by the kernel.
+pub fn name_thread(name: &std::ffi::CStr) {
+    // Only for people who look at `ps`; nothing hangs on it.
+    let _ = nix::sys::prctl::set_name(name);
 }
 
 #[cfg(test)]

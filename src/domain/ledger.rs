@@ -1,0 +1,238 @@
+//! What the journal says, and nothing else: no boot time, no links, no guesses.
+//!
+//! A ledger changes only in [`Ledger::apply`], so replaying the journal gives the ledger of every reader.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ids::{Attempt, NodeName, Seq, Slot, Term};
+use super::record::{
+    AttemptBody, Body, Break, Cause, End, Evict, Ground, Incident, Lead, Member, RECORD_VERSION, Record,
+    Writer,
+};
+use super::spec::RunSpec;
+
+/// A record that does not continue the ledger.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LedgerError {
+    /// Not the next number: read already, or one before it is missing.
+    #[error("record {got} does not follow: the next one is {expected}")]
+    OutOfOrder {
+        /// The next number.
+        expected: Seq,
+        /// The record's number.
+        got: Seq,
+    },
+}
+
+/// The state that the journal describes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ledger {
+    next: Seq,
+    term: Option<Term>,
+    lead: Option<(Lead, Writer)>,
+    spec: Option<RunSpec>,
+    voters: Vec<NodeName>,
+    attempt: Option<Attempt>,
+    world: Option<AttemptBody>,
+    ever: BTreeSet<NodeName>,
+    evicted: BTreeMap<NodeName, Evict>,
+    charged: u32,
+    short_streak: u32,
+    blamed: Option<NodeName>,
+    incidents: u64,
+    settled: BTreeSet<u64>,
+    end: Option<End>,
+    foreign: Option<Seq>,
+}
+
+impl Ledger {
+    /// Replays a journal from its first record on; stops at the first record that does not follow.
+    pub fn replay<'a>(records: impl IntoIterator<Item = &'a Record>) -> Result<Self, LedgerError> {
+        let mut ledger = Self::default();
+        for record in records {
+            ledger.apply(record)?;
+        }
+        Ok(ledger)
+    }
+
+    /// Takes the next record in.
+    pub fn apply(&mut self, record: &Record) -> Result<(), LedgerError> {
+        if record.seq != self.next {
+            return Err(LedgerError::OutOfOrder { expected: self.next, got: record.seq });
+        }
+        self.next = record.seq.next();
+        if record.v != RECORD_VERSION {
+            self.foreign.get_or_insert(record.seq);
+            return Ok(());
+        }
+        match &record.body {
+            Body::Lead(lead) => self.lead(record, lead),
+            Body::Attempt(world) => self.open(record, world),
+            Body::Membership(change) => self.voters.clone_from(&change.voters),
+            Body::Incident(incident) => self.settle(incident),
+            Body::Evict(evict) => {
+                self.evicted.insert(evict.node.clone(), evict.clone());
+            }
+            Body::End(end) => self.end = Some(end.clone()),
+            Body::Unknown => {
+                self.foreign.get_or_insert(record.seq);
+            }
+        }
+        Ok(())
+    }
+
+    fn lead(&mut self, record: &Record, lead: &Lead) {
+        self.term = Some(record.term);
+        self.voters.clone_from(&lead.voters);
+        if let Some(spec) = &lead.spec {
+            self.spec = Some(spec.clone());
+        }
+        if lead.ground == Ground::First {
+            // A launch has a budget of its own: what an earlier one spent is history.
+            self.end = None;
+            self.charged = 0;
+            self.short_streak = 0;
+            self.blamed = None;
+        }
+        self.lead = Some((lead.clone(), record.writer.clone()));
+    }
+
+    fn open(&mut self, record: &Record, world: &AttemptBody) {
+        self.attempt = Some(record.attempt);
+        self.voters.clone_from(&world.voters);
+        self.ever.extend(world.members.iter().map(|m| m.node.clone()));
+        if let Cause::Incident(broke) = &world.cause {
+            self.count(broke);
+        }
+        self.world = Some(world.clone());
+    }
+
+    fn count(&mut self, broke: &Break) {
+        self.incidents = self.incidents.max(broke.incident.saturating_add(1));
+        if broke.charged {
+            self.charged = self.charged.saturating_add(1);
+            self.short_streak = self.streak_with(broke.ran_ms);
+            self.blamed = broke.first_failure.as_ref().map(|f| f.node.clone());
+        }
+    }
+
+    fn settle(&mut self, incident: &Incident) {
+        self.incidents = self.incidents.max(incident.incident.saturating_add(1));
+        self.settled.insert(incident.incident);
+    }
+
+    /// The number of the next record.
+    #[must_use]
+    pub fn next(&self) -> Seq {
+        self.next
+    }
+
+    /// The newest term.
+    #[must_use]
+    pub fn term(&self) -> Option<Term> {
+        self.term
+    }
+
+    /// Who leads and wrote the record that says so.
+    #[must_use]
+    pub fn leader(&self) -> Option<(&Lead, &Writer)> {
+        self.lead.as_ref().map(|(lead, writer)| (lead, writer))
+    }
+
+    /// What is run.
+    #[must_use]
+    pub fn spec(&self) -> Option<&RunSpec> {
+        self.spec.as_ref()
+    }
+
+    /// Who votes, in order.
+    #[must_use]
+    pub fn voters(&self) -> &[NodeName] {
+        &self.voters
+    }
+
+    /// The newest attempt.
+    #[must_use]
+    pub fn attempt(&self) -> Option<Attempt> {
+        self.attempt
+    }
+
+    /// The number that the next attempt gets.
+    #[must_use]
+    pub fn next_attempt(&self) -> Attempt {
+        self.attempt.map_or(Attempt(0), Attempt::next)
+    }
+
+    /// The world of the newest attempt.
+    #[must_use]
+    pub fn world(&self) -> Option<&AttemptBody> {
+        self.world.as_ref()
+    }
+
+    /// The member of the newest world on this node.
+    #[must_use]
+    pub fn member(&self, node: &NodeName) -> Option<&Member> {
+        self.world.as_ref()?.members.iter().find(|m| &m.node == node)
+    }
+
+    /// The slot of this node in the newest world.
+    #[must_use]
+    pub fn slot(&self, node: &NodeName) -> Option<Slot> {
+        self.member(node).map(|m| m.slot)
+    }
+
+    /// Every node that was ever in a world of this run.
+    #[must_use]
+    pub fn ever(&self) -> &BTreeSet<NodeName> {
+        &self.ever
+    }
+
+    /// The node is kept out.
+    #[must_use]
+    pub fn is_evicted(&self, node: &NodeName) -> bool {
+        self.evicted.contains_key(node)
+    }
+
+    /// Restarts that counted against the budget in this launch.
+    #[must_use]
+    pub fn charged(&self) -> u32 {
+        self.charged
+    }
+
+    /// How many attempts in a row were too short, with one more that ran so long.
+    #[must_use]
+    pub fn streak_with(&self, ran_ms: u64) -> u32 {
+        let short = self.spec.as_ref().map_or(0, |s| s.numbers.short_attempt_ms);
+        if ran_ms < short { self.short_streak.saturating_add(1) } else { 0 }
+    }
+
+    /// The node of the first failure of the attempt before the newest one.
+    #[must_use]
+    pub fn blamed(&self) -> Option<&NodeName> {
+        self.blamed.as_ref()
+    }
+
+    /// The number of the next incident.
+    #[must_use]
+    pub fn next_incident(&self) -> u64 {
+        self.incidents
+    }
+
+    /// The verdict of this incident is written.
+    #[must_use]
+    pub fn is_settled(&self, incident: u64) -> bool {
+        self.settled.contains(&incident)
+    }
+
+    /// How the run ended, if it did.
+    #[must_use]
+    pub fn end(&self) -> Option<&End> {
+        self.end.as_ref()
+    }
+
+    /// The first record of a newer program: such a journal may be followed, never led from.
+    #[must_use]
+    pub fn foreign(&self) -> Option<Seq> {
+        self.foreign
+    }
+}

@@ -1,0 +1,89 @@
+//! The first policy: restart in place while it makes sense.
+//!
+//! `--max-restarts` counts failures only; without one, three attempts in a row that are too short end the
+//! run. A lost or dirty node, or one that failed first in two attempts running, is replaced by a spare;
+//! without a spare it is kept (failed twice) or waited for (lost, dirty).
+
+use super::ids::NodeName;
+use super::ledger::Ledger;
+use super::record::{Decision, FirstFailure};
+use super::time::human;
+
+/// Attempts in a row that may be too short.
+pub const SHORT_ATTEMPTS: u32 = 3;
+
+/// What is known of a world that broke.
+#[derive(Clone, Debug)]
+pub struct Broken<'a> {
+    /// Who failed first; none when nodes or agents were lost.
+    pub first: Option<&'a FirstFailure>,
+    /// Nodes that cannot be in the next world.
+    pub gone: &'a [NodeName],
+    /// How long its ranks ran, in milliseconds.
+    pub ran_ms: u64,
+    /// Nodes that wait.
+    pub spares: usize,
+}
+
+/// A decision and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Verdict {
+    /// The decision.
+    pub decision: Decision,
+    /// It counts against `--max-restarts`.
+    pub charged: bool,
+    /// Why, for people.
+    pub why: Vec<String>,
+}
+
+/// Decides what is done about a world that broke.
+pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
+    let charged = broken.first.is_some();
+    if let Some(why) = exhausted(ledger, broken) {
+        return Verdict { decision: Decision::Stop { code: 1 }, charged, why };
+    }
+    let mut why = Vec::new();
+    let mut nodes: Vec<NodeName> = broken.gone.to_vec();
+    for node in &nodes {
+        why.push(format!("{node} cannot run ranks now"));
+    }
+    if let Some(first) = broken.first
+        && ledger.blamed() == Some(&first.node)
+        && !nodes.contains(&first.node)
+    {
+        if broken.spares > nodes.len() {
+            why.push(format!("{} failed first in two attempts running", first.node));
+            nodes.push(first.node.clone());
+        } else {
+            why.push(format!(
+                "{} failed first in two attempts running, and no spare is left: kept",
+                first.node
+            ));
+        }
+    }
+    if let Some(first) = broken.first {
+        why.push(format!("rank {} on {} failed first: {}", first.rank, first.node, first.exit));
+    }
+    if why.is_empty() {
+        why.push("the ranks of an agent that died are gone with it".to_owned());
+    }
+    let decision = if nodes.is_empty() { Decision::Restart } else { Decision::Replace { nodes } };
+    Verdict { decision, charged, why }
+}
+
+fn exhausted(ledger: &Ledger, broken: &Broken<'_>) -> Option<Vec<String>> {
+    let first = broken.first?;
+    let root = format!("rank {} on {} failed first: {}", first.rank, first.node, first.exit);
+    match ledger.spec().and_then(|s| s.max_restarts) {
+        Some(0) => Some(vec![root, "no restarts were asked for".to_owned()]),
+        Some(max) if ledger.charged() >= max => Some(vec![root, format!("all {max} restarts are used")]),
+        Some(_) => None,
+        None if ledger.streak_with(broken.ran_ms) >= SHORT_ATTEMPTS => {
+            let short = ledger.spec().map_or(0, |s| s.numbers.short_attempt_ms);
+            let limit = human(std::time::Duration::from_millis(short));
+            Some(vec![root, format!("{SHORT_ATTEMPTS} attempts in a row were shorter than {limit}")])
+        }
+        None => None,
+    }
+}

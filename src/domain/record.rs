@@ -1,0 +1,322 @@
+//! Journal records. A decision that starts something is one record, written before it is acted on.
+//!
+//! Records also travel between nodes in a format without field names: no `flatten`, `untagged` or skipped
+//! fields here. A change of shape needs a new `v`.
+
+use serde::{Deserialize, Serialize};
+
+use super::exit::ExitKind;
+use super::ids::{Attempt, Incarnation, NodeName, Rank, Seq, Slot, Term};
+use super::spec::{JobRef, Offer, RunSpec};
+
+/// The version of records that this program writes and can lead from.
+pub const RECORD_VERSION: u32 = 1;
+
+/// Who wrote a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Writer {
+    /// Its node.
+    pub node: NodeName,
+    /// Which life of its agent.
+    pub incarnation: Incarnation,
+}
+
+/// What a record is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A coordinator leads from here on.
+    Lead,
+    /// A world is opened.
+    Attempt,
+    /// Voters change while no attempt is opened.
+    Membership,
+    /// The settled verdict of an incident.
+    Incident,
+    /// A node is kept out.
+    Evict,
+    /// The run is over.
+    End,
+    /// Of a newer program: may be followed, never led from.
+    Unknown,
+}
+
+/// One journal record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Version of the shape.
+    pub v: u32,
+    /// Its number.
+    pub seq: Seq,
+    /// What it is about.
+    pub kind: Kind,
+    /// The term of its writer.
+    pub term: Term,
+    /// The attempt that was current when it was written (for `attempt`: the one it opens).
+    pub attempt: Attempt,
+    /// Who wrote it.
+    pub writer: Writer,
+    /// Random: tells the writer's own record from another's after an append of unknown outcome.
+    pub nonce: u64,
+    /// When, unix milliseconds of the writer.
+    pub wall_ms: u64,
+    /// Why, for people; never empty.
+    pub why: Vec<String>,
+    /// The content.
+    pub body: Body,
+}
+
+/// The content of a record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Body {
+    /// See [`Lead`].
+    Lead(Lead),
+    /// See [`AttemptBody`].
+    Attempt(AttemptBody),
+    /// See [`Membership`].
+    Membership(Membership),
+    /// See [`Incident`].
+    Incident(Incident),
+    /// See [`Evict`].
+    Evict(Evict),
+    /// See [`End`].
+    End(End),
+    /// A kind or version of a newer program.
+    Unknown,
+}
+
+impl Body {
+    /// The kind that goes with this content.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        match self {
+            Self::Lead(_) => Kind::Lead,
+            Self::Attempt(_) => Kind::Attempt,
+            Self::Membership(_) => Kind::Membership,
+            Self::Incident(_) => Kind::Incident,
+            Self::Evict(_) => Kind::Evict,
+            Self::End(_) => Kind::End,
+            Self::Unknown => Kind::Unknown,
+        }
+    }
+}
+
+/// On what ground a coordinator leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ground {
+    /// A launch: nobody leads, or the run had ended, or its job is over.
+    First,
+    /// The agent of the coordinator died and its guardian started it again.
+    Returned,
+}
+
+/// A coordinator leads from this record on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lead {
+    /// Its node.
+    pub node: NodeName,
+    /// Where it listens; empty in a world of one node.
+    pub addresses: Vec<String>,
+    /// The Slurm job, if any.
+    pub job: Option<JobRef>,
+    /// Who votes, in order.
+    pub voters: Vec<NodeName>,
+    /// On what ground.
+    pub ground: Ground,
+    /// What is run; in the first `lead` of a launch.
+    pub spec: Option<RunSpec>,
+}
+
+/// One node of a world.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its place.
+    pub slot: Slot,
+    /// The node.
+    pub node: NodeName,
+    /// The life of its agent that was admitted.
+    pub incarnation: Incarnation,
+    /// Its ranks.
+    pub nproc: u32,
+    /// Where its ranks' logs lie.
+    pub log_dir: String,
+}
+
+/// Where to resume: generations of earlier attempts beyond it are void.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resume {
+    /// The attempt that saved it.
+    pub attempt: Attempt,
+    /// Its step.
+    pub step: u64,
+}
+
+/// A world is opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptBody {
+    /// Its nodes, by slot.
+    pub members: Vec<Member>,
+    /// Nodes that wait.
+    pub spares: Vec<NodeName>,
+    /// Who votes from here on, in order.
+    pub voters: Vec<NodeName>,
+    /// Where rank 0 hosts the rendezvous store.
+    pub master: Offer,
+    /// From where, once checkpoints are known.
+    pub resume: Option<Resume>,
+    /// Why there is a new world.
+    pub cause: Cause,
+}
+
+/// Why a world is opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Cause {
+    /// The first world of a launch.
+    Start,
+    /// The world before broke.
+    Incident(Break),
+}
+
+/// How a world broke, as seen when the next one was decided.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Break {
+    /// Number of the incident, from 0 in each run.
+    pub incident: u64,
+    /// The attempt that broke.
+    pub attempt: Attempt,
+    /// How long its ranks ran, in milliseconds; 0 if they never did.
+    pub ran_ms: u64,
+    /// The first failure as seen so far; none when a node or an agent was lost.
+    pub first_failure: Option<FirstFailure>,
+    /// Nodes that were lost.
+    pub lost: Vec<NodeName>,
+    /// The decision.
+    pub decision: Decision,
+    /// It counts against `--max-restarts`.
+    pub charged: bool,
+}
+
+/// What is done about an incident.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    /// The same nodes again.
+    Restart,
+    /// Spares take the slots of these nodes.
+    Replace {
+        /// The nodes that are left out.
+        nodes: Vec<NodeName>,
+    },
+    /// The run ends.
+    Stop {
+        /// Its exit code.
+        code: u8,
+    },
+}
+
+/// The rank that failed first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FirstFailure {
+    /// The rank.
+    pub rank: Rank,
+    /// Its local rank.
+    pub local_rank: u32,
+    /// Its node.
+    pub node: NodeName,
+    /// Its process id, 0 if it never ran.
+    pub pid: u32,
+    /// How it ended.
+    pub exit: ExitKind,
+    /// When, unix milliseconds of the coordinator.
+    pub wall_ms: u64,
+    /// One line: what it died of.
+    pub summary: String,
+    /// Traceback or last lines, at most 8 KiB.
+    pub words: String,
+}
+
+/// A rank that ended because of somebody else.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Victim {
+    /// The rank.
+    pub rank: Rank,
+    /// Its node.
+    pub node: NodeName,
+    /// How it ended.
+    pub exit: ExitKind,
+    /// We stopped it.
+    pub ours: bool,
+}
+
+/// The settled verdict: can only add to what the `attempt` record says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// Its number.
+    pub incident: u64,
+    /// The attempt that broke.
+    pub attempt: Attempt,
+    /// The rank that failed first.
+    pub first_failure: Option<FirstFailure>,
+    /// Nodes that were lost.
+    pub lost: Vec<NodeName>,
+    /// Everybody else, by rank.
+    pub victims: Vec<Victim>,
+    /// What was decided.
+    pub decision: Decision,
+    /// First failure to all ranks gone, in milliseconds.
+    pub stopped_ms: u64,
+    /// First failure to the next world running, in milliseconds; none when there is none.
+    pub running_ms: Option<u64>,
+}
+
+/// Voters change while no attempt is opened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// The voters from here on, in order.
+    pub voters: Vec<NodeName>,
+    /// Who left them.
+    pub removed: Vec<NodeName>,
+    /// Who came.
+    pub added: Vec<NodeName>,
+}
+
+/// A node is kept out of every world.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Evict {
+    /// The node.
+    pub node: NodeName,
+    /// Why.
+    pub reason: String,
+    /// Unix milliseconds until which; none: for the rest of the run.
+    pub until_ms: Option<u64>,
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Every rank ended with 0.
+    Finished,
+    /// It cannot go on.
+    Failed,
+    /// Somebody asked for its end.
+    Stopped,
+}
+
+/// The run is over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct End {
+    /// How.
+    pub outcome: Outcome,
+    /// The exit code of every agent.
+    pub code: u8,
+    /// The job should be requeued.
+    pub requeue: bool,
+    /// The incident that ended it, if one did.
+    pub incident: Option<u64>,
+    /// One sentence for people.
+    pub sentence: String,
+}

@@ -1,0 +1,187 @@
+//! What is run: run-wide ([`RunSpec`], bound by the coordinator, in the first `lead` record) and per node
+//! ([`NodeSpec`], each node's own, sent when it joins).
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::ids::RunId;
+
+/// How the program is started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProgramKind {
+    /// `python -u script.py args…`
+    #[default]
+    Script,
+    /// `python -u -m package.module args…`
+    Module,
+    /// `program args…`, found on PATH.
+    Binary,
+}
+
+/// How long the ranks of a node may run without hearing from the coordinator.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GrantMode {
+    /// For ever in a world of one node without a spare, rolling otherwise.
+    #[default]
+    Auto,
+    /// Always rolling, also in a world of one node.
+    Lease,
+}
+
+/// Where a job of Slurm stands in its chain.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobRef {
+    /// Slurm's job id.
+    pub id: String,
+    /// How often Slurm has requeued it.
+    pub restart: u32,
+}
+
+/// Every timer of the machines, in milliseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Numbers {
+    /// Between two beats.
+    pub beat_ms: u64,
+    /// An unanswered beat this old dials a second link.
+    pub second_link_ms: u64,
+    /// Silence after which a node is lost.
+    pub lost_ms: u64,
+    /// How long a world may wait for enough nodes.
+    pub join_timeout_ms: u64,
+    /// With MIN:MAX: how long MIN nodes wait for more.
+    pub last_call_ms: u64,
+    /// After the first failure: how long exits are collected before the verdict is settled.
+    pub settle_ms: u64,
+    /// TERM to KILL when ranks are stopped for a restart.
+    pub stop_ms: u64,
+    /// What survives SIGKILL for so long makes the node dirty.
+    pub sweep_ms: u64,
+    /// TERM to KILL when the run ends.
+    pub leave_ms: u64,
+    /// How long a run may want to write to a store that is gone.
+    pub store_timeout_ms: u64,
+    /// An attempt shorter than this counts towards the streak that ends a run without `--max-restarts`.
+    pub short_attempt_ms: u64,
+    /// How long an agent without a coordinator dials on after its grant is over.
+    pub orphan_ms: u64,
+    /// Rolling grants also in a world of one node.
+    pub grant: GrantMode,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self {
+            beat_ms: 1_000,
+            second_link_ms: 1_500,
+            lost_ms: 20_000,
+            join_timeout_ms: 600_000,
+            last_call_ms: 30_000,
+            settle_ms: 3_000,
+            stop_ms: 2_000,
+            sweep_ms: 5_000,
+            leave_ms: 30_000,
+            store_timeout_ms: 600_000,
+            short_attempt_ms: 10_000,
+            orphan_ms: 30_000,
+            grant: GrantMode::Auto,
+        }
+    }
+}
+
+/// Numbers that contradict each other.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NumbersError {
+    /// A node could be declared lost although it survives a pause that it should survive.
+    #[error(
+        "--lost-after {lost_ms} ms is too short for a beat of {beat_ms} ms: a pause of 3 s must be survived (use at least {least_ms} ms)"
+    )]
+    LostTooShort {
+        /// What was asked for.
+        lost_ms: u64,
+        /// The beat.
+        beat_ms: u64,
+        /// The least that works.
+        least_ms: u64,
+    },
+}
+
+impl Numbers {
+    /// How long authority lasts after the send of acknowledgements that a majority echoed: T = lost - 0.7 s.
+    #[must_use]
+    pub fn authority(&self) -> Duration {
+        Duration::from_millis(self.lost_ms.saturating_sub(700))
+    }
+
+    /// How long after its end a grant is surely enforced: the guardian kills within 0.2 s, and clocks drift.
+    #[must_use]
+    pub fn fence(&self) -> Duration {
+        Duration::from_millis(200)
+    }
+
+    /// T + 0.2 s < lost and T - 2 beats > 3 s.
+    pub fn check(&self) -> Result<(), NumbersError> {
+        let least_ms = 3_000 + 2 * self.beat_ms + 700 + 1;
+        if self.lost_ms < least_ms {
+            return Err(NumbersError::LostTooShort {
+                lost_ms: self.lost_ms,
+                beat_ms: self.beat_ms,
+                least_ms,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// What is run, the same on every node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSpec {
+    /// The run.
+    pub run_id: RunId,
+    /// How the program is started.
+    pub kind: ProgramKind,
+    /// Script path, module or binary, as typed.
+    pub program: String,
+    /// Its arguments, as typed.
+    pub args: Vec<String>,
+    /// Nodes that the world needs at least.
+    pub min_nodes: u32,
+    /// Nodes of a full world.
+    pub max_nodes: u32,
+    /// Nodes beyond `max_nodes` that wait to replace one.
+    pub spares: u32,
+    /// Failures that may be followed by a restart; `None`: as long as attempts are not too short.
+    pub max_restarts: Option<u32>,
+    /// `ROLE_NAME`.
+    pub role: String,
+    /// An explicit `--shutdown-timeout`, for every stop.
+    pub shutdown_timeout_ms: Option<u64>,
+    /// A person is at the terminal.
+    pub interactive: bool,
+    /// The timers.
+    pub numbers: Numbers,
+}
+
+/// What one node brings.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Ranks on this node.
+    pub nproc: u32,
+    /// Digest of the script as this node reads it; a different one is said once.
+    pub script_digest: Option<u64>,
+    /// Where the ranks' logs lie on this node (`<log_dir>/<run_id>_<node>`), empty when files are off.
+    pub log_dir: String,
+    /// How other nodes reach this one.
+    pub address: String,
+    /// Place in the ordered node list; smaller comes first.
+    pub order: u32,
+}
+
+/// Where rank 0 can host the rendezvous store of the next attempt.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// `MASTER_ADDR`.
+    pub address: String,
+    /// `MASTER_PORT`: fresh, held open by the agent until the attempt starts.
+    pub port: u16,
+}

@@ -1,0 +1,253 @@
+//! Messages between agents and the coordinator.
+//!
+//! To an agent: `{term, n, msg}`; a lower term is dropped, a higher one promised. To the coordinator:
+//! `{term, incarnation, n, msg}`; another term or a stale incarnation is dropped. Messages about a world name
+//! their attempt.
+
+use serde::{Deserialize, Serialize};
+
+use super::exit::ExitKind;
+use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
+use super::record::{Member, Record, Resume};
+use super::spec::{NodeSpec, Offer, RunSpec};
+
+/// The number that both ends must have. Any change of a message is a new one.
+pub const PROTOCOL: u32 = 1;
+
+/// A frame to an agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToAgent {
+    /// The sender's term.
+    pub term: Term,
+    /// Counts the frames of this term to this agent, from 0; a repeated or older one is dropped.
+    pub n: u64,
+    /// The message.
+    pub msg: AgentMsg,
+}
+
+/// A frame to the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToCoordinator {
+    /// The term that the sender has promised; `None` before its first `Welcome`.
+    pub term: Option<Term>,
+    /// The sender's life.
+    pub incarnation: Incarnation,
+    /// Counts the frames of this incarnation, from 0; a repeated or older one is dropped.
+    pub n: u64,
+    /// The message.
+    pub msg: CoordinatorMsg,
+}
+
+/// A whole world, as every rank of it must see it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct World {
+    /// Its nodes, by slot.
+    pub members: Vec<Member>,
+    /// Where rank 0 hosts the rendezvous store.
+    pub master: Offer,
+    /// From where to resume.
+    pub resume: Option<Resume>,
+}
+
+/// How the ranks of a node are stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopOrder {
+    /// The first signal, to the leader of each rank; TERM unless a person sent another.
+    pub signal: u8,
+    /// From the first signal to KILL, in milliseconds; 0 kills at once.
+    pub grace_ms: u64,
+}
+
+/// Why ranks are stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopWhy {
+    /// A world broke and another follows.
+    Restart,
+    /// The run ends.
+    End,
+}
+
+/// Why an agent is not admitted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RefusedWhy {
+    /// The run has ended; its exit code.
+    Ended(u8),
+    /// This node reads another directory under the same name.
+    OtherStore,
+    /// The node is kept out of this run.
+    Evicted,
+}
+
+/// Coordinator to agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AgentMsg {
+    /// Admitted.
+    Welcome {
+        /// What is run.
+        spec: Box<RunSpec>,
+        /// Every record that the agent has not read, in order.
+        tail: Vec<Record>,
+        /// The life of the coordinator's agent.
+        leader: Incarnation,
+        /// Grants last for ever: a world of one node without a spare.
+        forever: bool,
+    },
+    /// Not admitted.
+    Refused(RefusedWhy),
+    /// Spawn the ranks of this attempt.
+    Start {
+        /// The attempt.
+        attempt: Attempt,
+        /// The whole world.
+        world: Box<World>,
+    },
+    /// Stop the ranks of this attempt and of any before it.
+    Stop {
+        /// The attempt.
+        attempt: Attempt,
+        /// How.
+        order: StopOrder,
+        /// Why.
+        why: StopWhy,
+    },
+    /// A record was written.
+    Committed(Box<Record>),
+    /// Can you reach this node?
+    TryReach(NodeName),
+    /// The run is over for this agent.
+    Finish {
+        /// Its exit code.
+        code: u8,
+    },
+}
+
+/// One rank's end, as its agent reports it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitReport {
+    /// Its local rank.
+    pub local_rank: LocalRank,
+    /// Its process id, 0 if it never ran.
+    pub pid: u32,
+    /// How.
+    pub exit: ExitKind,
+    /// The agent's own kill ledger explains it.
+    pub ours: bool,
+    /// How long before this message was made, in milliseconds.
+    pub ago_ms: u64,
+    /// One line: what it died of; empty when it said nothing.
+    pub summary: String,
+    /// Traceback or last lines, at most 8 KiB.
+    pub words: String,
+}
+
+/// A process that survived SIGKILL.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Survivor {
+    /// Its process id.
+    pub pid: u32,
+    /// Its state letter in `/proc/<pid>/stat`.
+    pub state: char,
+}
+
+/// Agent to coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CoordinatorMsg {
+    /// Wants to be a member.
+    Join {
+        /// What the node brings.
+        spec: Box<NodeSpec>,
+        /// Where its rank 0 could host the store; none while it is being made.
+        offer: Option<Offer>,
+        /// The store id that it reads; none when it has not looked.
+        store: Option<StoreId>,
+        /// The guardian's word: no rank of this incarnation is left on the node.
+        clean_of: Option<Incarnation>,
+        /// The newest attempt whose ranks may still live here.
+        running: Option<Attempt>,
+        /// The next record that the agent has not read.
+        next: Seq,
+        /// What survived the last sweep.
+        survivors: Vec<Survivor>,
+    },
+    /// All ranks of the attempt run.
+    Started(Attempt),
+    /// Ranks ended, not all of them with 0 or not all of them yet. Repeats earlier ends of the same attempt.
+    Exited {
+        /// The attempt.
+        attempt: Attempt,
+        /// The ends so far.
+        exits: Vec<ExitReport>,
+    },
+    /// No rank of this attempt or of any before it is left.
+    Stopped {
+        /// The attempt.
+        attempt: Attempt,
+        /// All ends.
+        exits: Vec<ExitReport>,
+        /// What survived SIGKILL.
+        survivors: Vec<Survivor>,
+        /// Where the next rank 0 could host the store.
+        offer: Option<Offer>,
+    },
+    /// Every rank of the attempt ended with 0 and nothing is left.
+    Finished {
+        /// The attempt.
+        attempt: Attempt,
+        /// All ends.
+        exits: Vec<ExitReport>,
+    },
+    /// An answer to `TryReach`.
+    Reach {
+        /// Who was tried.
+        node: NodeName,
+        /// Whether it answered.
+        ok: bool,
+    },
+    /// Somebody asked this node for the end of the run.
+    Signal {
+        /// The signal.
+        signal: u8,
+        /// It came from the terminal.
+        terminal: bool,
+        /// The sender's process id, if known.
+        pid: Option<u32>,
+        /// The sender's user id, if known.
+        uid: Option<u32>,
+        /// The second one: do not wait.
+        again: bool,
+    },
+    /// A fresh offer.
+    Offered(Offer),
+    /// The agent goes.
+    Leaving,
+}
+
+/// Agent to coordinator on the beat connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// The sender's life.
+    pub incarnation: Incarnation,
+    /// The term that the sender has promised.
+    pub term: Term,
+    /// Counts beats, from 1.
+    pub n: u64,
+    /// The tick of the control thread's event loop: one that stands still for 3 s is no life.
+    pub tick: u64,
+    /// The newest acknowledgement that was received.
+    pub echo: Option<u64>,
+}
+
+/// Coordinator to agent on the beat connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// The coordinator's term.
+    pub term: Term,
+    /// The life of the coordinator's agent.
+    pub leader: Incarnation,
+    /// Counts acknowledgements, from 1.
+    pub ack: u64,
+    /// The beat that is answered.
+    pub n: u64,
+    /// The rest of the coordinator's authority, in milliseconds, at the send of this acknowledgement.
+    pub remaining_ms: u64,
+}
