@@ -29,6 +29,9 @@ pub mod fds {
     pub const IMAGE: i32 = 7;
 }
 
+/// Prints one sentence.
+pub type Say = Box<dyn FnMut(&dyn std::fmt::Display)>;
+
 /// Everything a guardian needs. Nothing is read from the environment.
 pub struct GuardianConfig {
     /// The binary to start agents from.
@@ -50,7 +53,7 @@ pub struct GuardianConfig {
     /// Limits and intervals.
     pub numbers: Numbers,
     /// Prints one sentence; only the command line knows how and where.
-    pub say: Box<dyn FnMut(&dyn std::fmt::Display)>,
+    pub say: Say,
 }
 
 /// Why no guardian could be set up.
@@ -101,3 +104,6 @@ pub fn run(config: GuardianConfig) -> i32 {
     }
     code
 }
+
+#[cfg(test)]
+mod tests;
