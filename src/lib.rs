@@ -2,4 +2,6 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod domain;
+pub mod guardian;
 pub mod ipc;
+pub mod sys;

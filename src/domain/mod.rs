@@ -14,6 +14,7 @@
 pub mod agent;
 pub mod coordinator;
 pub mod exit;
+pub mod guardian;
 pub mod first_failure;
 pub mod ids;
 pub mod ledger;

@@ -1,0 +1,547 @@
+//! The guardian: outlives the agent, starts it again, and holds the node to its grant.
+//!
+//! ```text
+//! Restarting ─► Forking ─► Running ──agent died──► Sweeping ─► Restarting    at most 3 restarts in 10 min, then Sweeping ─► exit 1
+//!                             └─ agent said Gone(code) ─► Leaving ─► Sweeping ─► exit code
+//! ```
+//! While an agent may have ranks the grant word is read when it is due to run out; a grant that is over means
+//! [`Effect::KillRanks`], now and again until it is renewed (a rank may have been between fork and setsid).
+//! The guardian never decides what a signal means: it hands every one on with its sender. Only when no agent
+//! is there to answer does a stop signal end it.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::exit::{ExitKind, signal_name};
+use super::ids::Incarnation;
+use super::outbox::{Machine, Outbox};
+use super::time::{BootTime, Now, earlier};
+
+/// SIGHUP, SIGINT, SIGQUIT, SIGTERM: asks for the end.
+pub const STOP_SIGNALS: [u8; 4] = [1, 2, 3, 15];
+
+/// The grant word before the first grant of an incarnation.
+pub const NO_GRANT: BootTime = BootTime(0);
+
+/// Survivors that an agent is told of by pid: enough to say that the node is dirty.
+const SURVIVORS: usize = 1024;
+
+/// Signals kept for an agent that is not there yet; more are dropped, oldest first.
+const PENDING: usize = 16;
+
+/// One signal as the kernel described it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SignalInfo {
+    /// Its number.
+    pub no: u8,
+    /// `si_code`: 0 (`SI_USER`) from `kill`, 128 (`SI_KERNEL`) from the terminal.
+    pub code: i32,
+    /// The sender's pid; 0 when the kernel sent it or nothing is known.
+    pub pid: u32,
+    /// The sender's real user id.
+    pub uid: u32,
+}
+
+impl SignalInfo {
+    /// Whether it asks for the end of the run.
+    #[must_use]
+    pub fn is_stop(&self) -> bool {
+        STOP_SIGNALS.contains(&self.no)
+    }
+}
+
+/// What an agent is told first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// This life of the agent.
+    pub incarnation: Incarnation,
+    /// "That incarnation is dead and no rank of it is left": the last one that was joining, else the last one.
+    /// `None` for the first agent, and when something survived the sweep: then the old grant has to run out
+    /// by itself.
+    pub clean_of: Option<Incarnation>,
+    /// Pids that survived SIGKILL: the node is dirty.
+    pub survivors: Vec<u32>,
+    /// How often the agent was started again within the window, this time included.
+    pub restarts: u32,
+}
+
+/// Guardian to agent, one message a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToAgent {
+    /// The first message, exactly once.
+    Start(Start),
+    /// A signal that the guardian received.
+    Signal(SignalInfo),
+    /// The grant that ended at this instant was not renewed in time: the ranks are killed. Their ends are
+    /// ours, never evidence.
+    RanksKilled {
+        /// The grant word that was read.
+        grant: BootTime,
+    },
+}
+
+/// Agent to guardian, one message a packet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToGuardian {
+    /// Said before the first `Join` leaves: from here on others may know this incarnation, so it is the one
+    /// that [`Start::clean_of`] names.
+    Joining,
+    /// The run is over for this node and the agent is about to exit: end with this code.
+    Gone {
+        /// The exit code of the whole command.
+        code: u8,
+    },
+}
+
+/// What can happen to the guardian.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// Outcome of [`Effect::ForkAgent`]: it runs.
+    AgentStarted {
+        /// Its pid.
+        pid: u32,
+    },
+    /// The agent ended; or [`Effect::ForkAgent`] failed, as [`ExitKind::NeverStarted`].
+    AgentExited {
+        /// How.
+        kind: ExitKind,
+    },
+    /// A signal arrived.
+    Signal(SignalInfo),
+    /// The agent said something.
+    AgentSays(ToGuardian),
+    /// Outcome of [`Effect::ReadGrant`]: 0 none yet, [`BootTime::NEVER`] for ever (then it is for ever).
+    GrantIs(BootTime),
+    /// Outcome of [`Effect::Reap`]: what is left below the guardian right now.
+    Swept {
+        /// Pids, zombies that could not be reaped included.
+        survivors: Vec<u32>,
+    },
+    /// Time passed, or a child ended.
+    Tick,
+}
+
+/// What the guardian wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Reset the page (this incarnation, no grant), fork and exec an agent, send it this message; answered by
+    /// `AgentStarted` or `AgentExited{NeverStarted}`.
+    ForkAgent(Start),
+    /// SIGKILL everything below the guardian, the agent included. One pass.
+    KillTree,
+    /// Reap what has ended below the guardian; answered by `Swept`. Does not wait.
+    Reap,
+    /// SIGKILL every descendant outside the agent's session: ranks and all theirs, not agent nor workers.
+    KillRanks,
+    /// Read the grant word; answered by `GrantIs`.
+    ReadGrant,
+    /// Send this to the agent.
+    Tell(ToAgent),
+    /// One sentence for people.
+    Say(Said),
+    /// End with this code. Always the last effect.
+    Exit(u8),
+}
+
+/// What the guardian has to say for itself; [`fmt::Display`] gives the sentence.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// The agent ended without taking leave and is started again.
+    AgentDied {
+        /// How.
+        kind: ExitKind,
+        /// This restart's number within the window.
+        restart: u32,
+        /// The limit.
+        of: u32,
+    },
+    /// It ended once too often.
+    TooManyDeaths {
+        /// How it ended last.
+        kind: ExitKind,
+        /// How often within the window.
+        deaths: u32,
+    },
+    /// A stop signal came while no agent could answer it.
+    EndedBySignal {
+        /// Which.
+        no: u8,
+    },
+    /// The grant ran out.
+    GrantOver,
+    /// Processes survived SIGKILL.
+    Survivors {
+        /// Which.
+        pids: Vec<u32>,
+    },
+    /// The agent took leave and then did not exit.
+    NeverLeft,
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AgentDied { kind, restart, of } => {
+                write!(f, "the agent on this node ended ({kind}); starting it again ({restart} of {of})")
+            }
+            Self::TooManyDeaths { kind, deaths } => {
+                write!(
+                    f,
+                    "the agent on this node ended {deaths} times within 10 min, last with {kind}; giving up"
+                )
+            }
+            Self::EndedBySignal { no } => {
+                write!(f, "{} arrived while the agent on this node was down; ending", signal_name(*no))
+            }
+            Self::GrantOver => f.write_str(
+                "this node's grant ran out (no word from the coordinator in time); its ranks are killed",
+            ),
+            Self::Survivors { pids } => {
+                write!(f, "{} process(es) on this node survive SIGKILL (", pids.len())?;
+                for (i, pid) in pids.iter().take(8).enumerate() {
+                    write!(f, "{}{pid}", if i == 0 { "pid " } else { ", " })?;
+                }
+                f.write_str(if pids.len() > 8 { ", …); the node is dirty" } else { "); the node is dirty" })
+            }
+            Self::NeverLeft => f.write_str("the agent on this node took leave and did not exit; killing it"),
+        }
+    }
+}
+
+/// The guardian's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// Restarts of the agent within [`window`](Self::window).
+    pub restarts: u32,
+    /// The window in which restarts count, and in which a stop signal is remembered.
+    pub window: Duration,
+    /// How long SIGKILL may take before what is left counts as survivor.
+    pub sweep: Duration,
+    /// Between two passes of a sweep, when no child's end wakes it earlier.
+    pub pass: Duration,
+    /// Between two readings of the grant word while there is none yet, and between two kills while it is over.
+    pub look: Duration,
+    /// From `Gone` to the agent's exit.
+    pub leave: Duration,
+    /// Before a fork that failed is tried again.
+    pub retry: Duration,
+}
+
+impl Default for Numbers {
+    fn default() -> Self {
+        Self {
+            restarts: 3,
+            window: Duration::from_secs(600),
+            sweep: Duration::from_secs(5),
+            pass: Duration::from_millis(10),
+            look: Duration::from_millis(100),
+            leave: Duration::from_secs(5),
+            retry: Duration::from_secs(1),
+        }
+    }
+}
+
+/// What follows a sweep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Fork { not_before: BootTime },
+    Exit(u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// No agent and nothing below; forks at this instant.
+    Restarting { at: BootTime },
+    /// The fork was asked for.
+    Forking,
+    /// An agent runs.
+    Running,
+    /// It said `Gone`; killed with everything else at `until`.
+    Leaving { code: u8, until: BootTime },
+    /// The agent is gone (or to be killed): kill and reap passes until nothing is left, or until `until`.
+    Sweeping { next: Next, until: BootTime, pass_at: BootTime },
+    /// `Exit` was put.
+    Over,
+}
+
+/// The machine. The first [`Event::Tick`] forks the first agent.
+#[derive(Clone, Debug)]
+pub struct Guardian {
+    numbers: Numbers,
+    state: State,
+    /// Source of incarnations (splitmix64).
+    seed: u64,
+    /// The agent of now, or the last one.
+    incarnation: Option<Incarnation>,
+    /// The last one that others may know of.
+    joined: Option<Incarnation>,
+    /// The dead incarnation of which nothing is left.
+    clean_of: Option<Incarnation>,
+    survivors: Vec<u32>,
+    /// When it was started again, oldest first, at most `numbers.restarts`.
+    restarts: VecDeque<BootTime>,
+    /// Signals for the next agent.
+    pending: VecDeque<SignalInfo>,
+    /// The last stop signal that an agent was told of.
+    stop: Option<(u8, BootTime)>,
+    /// When the grant word is to be read next.
+    look_at: Option<BootTime>,
+    /// The grant was found to be over and was not renewed since.
+    fenced: bool,
+}
+
+impl Guardian {
+    /// A guardian; `seed` is the source of its incarnations and must be random outside tests.
+    #[must_use]
+    pub fn new(seed: u64, numbers: Numbers) -> Self {
+        Self {
+            numbers,
+            state: State::Restarting { at: BootTime(0) },
+            seed,
+            incarnation: None,
+            joined: None,
+            clean_of: None,
+            survivors: Vec::new(),
+            restarts: VecDeque::new(),
+            pending: VecDeque::new(),
+            stop: None,
+            look_at: None,
+            fenced: false,
+        }
+    }
+
+    /// The agent of now, or the last one.
+    #[must_use]
+    pub fn incarnation(&self) -> Option<Incarnation> {
+        self.incarnation
+    }
+
+    /// Whether an agent may be alive.
+    #[must_use]
+    pub fn has_agent(&self) -> bool {
+        matches!(self.state, State::Forking | State::Running | State::Leaving { .. })
+    }
+
+    fn fork(&mut self, out: &mut Outbox<Effect>) {
+        let incarnation = self.next_incarnation();
+        self.incarnation = Some(incarnation);
+        self.state = State::Forking;
+        out.put(Effect::ForkAgent(Start {
+            incarnation,
+            clean_of: self.clean_of,
+            survivors: self.survivors.clone(),
+            restarts: u32::try_from(self.restarts.len()).unwrap_or(u32::MAX),
+        }));
+    }
+
+    fn next_incarnation(&mut self) -> Incarnation {
+        self.seed = self.seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.seed;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        Incarnation((z ^ (z >> 31)).max(1)) // 0 is "nobody" on the page
+    }
+
+    fn sweep(&mut self, now: BootTime, next: Next, out: &mut Outbox<Effect>) {
+        self.look_at = None;
+        self.fenced = false;
+        self.state = State::Sweeping { next, until: now.after(self.numbers.sweep), pass_at: now };
+        self.pass(now, out);
+    }
+
+    fn pass(&mut self, now: BootTime, out: &mut Outbox<Effect>) {
+        if let State::Sweeping { pass_at, .. } = &mut self.state {
+            *pass_at = now.after(self.numbers.pass);
+            out.put(Effect::KillTree);
+            out.put(Effect::Reap);
+        }
+    }
+
+    fn exited(&mut self, now: BootTime, kind: ExitKind, out: &mut Outbox<Effect>) {
+        match self.state {
+            State::Leaving { code, .. } => self.sweep(now, Next::Exit(code), out),
+            State::Running | State::Forking => self.died(now, kind, out),
+            // Swept away by us, or not ours at all.
+            State::Restarting { .. } | State::Sweeping { .. } | State::Over => {}
+        }
+    }
+
+    /// The agent ended without taking leave.
+    fn died(&mut self, now: BootTime, kind: ExitKind, out: &mut Outbox<Effect>) {
+        let window = self.numbers.window;
+        if let Some((no, at)) = self.stop.or_else(|| self.pending_stop(now))
+            && now.since(at) <= window
+        {
+            // It was told to stop and died of it, or before it could hear: the user's word stands.
+            out.put(Effect::Say(Said::EndedBySignal { no }));
+            return self.sweep(now, Next::Exit(128_u8.saturating_add(no)), out);
+        }
+        while self.restarts.front().is_some_and(|at| now.since(*at) > window) {
+            self.restarts.pop_front();
+        }
+        let so_far = u32::try_from(self.restarts.len()).unwrap_or(u32::MAX);
+        if so_far >= self.numbers.restarts {
+            out.put(Effect::Say(Said::TooManyDeaths { kind, deaths: so_far.saturating_add(1) }));
+            return self.sweep(now, Next::Exit(1), out);
+        }
+        self.restarts.push_back(now);
+        let not_before = match kind {
+            ExitKind::NeverStarted { .. } => now.after(self.numbers.retry),
+            _ => now,
+        };
+        out.put(Effect::Say(Said::AgentDied { kind, restart: so_far + 1, of: self.numbers.restarts }));
+        self.sweep(now, Next::Fork { not_before }, out);
+    }
+
+    fn pending_stop(&self, now: BootTime) -> Option<(u8, BootTime)> {
+        self.pending.iter().find(|signal| signal.is_stop()).map(|signal| (signal.no, now))
+    }
+
+    fn swept(&mut self, now: BootTime, mut survivors: Vec<u32>, out: &mut Outbox<Effect>) {
+        let State::Sweeping { next, until, .. } = self.state else { return };
+        if !survivors.is_empty() && now < until {
+            return; // the next pass is already a deadline
+        }
+        if !survivors.is_empty() {
+            out.put(Effect::Say(Said::Survivors { pids: survivors.clone() }));
+        }
+        // With a survivor the word "no rank left" would be false: it is not given, now or later, because
+        // nobody can tell of which incarnation the survivor was.
+        self.clean_of = if survivors.is_empty() { self.joined.or(self.incarnation) } else { None };
+        survivors.truncate(SURVIVORS);
+        self.survivors = survivors;
+        match next {
+            Next::Exit(code) => self.exit(code, out),
+            Next::Fork { not_before } if not_before > now => {
+                self.state = State::Restarting { at: not_before }
+            }
+            Next::Fork { .. } => self.fork(out),
+        }
+    }
+
+    fn exit(&mut self, code: u8, out: &mut Outbox<Effect>) {
+        self.state = State::Over;
+        out.put(Effect::Exit(code));
+    }
+
+    fn signal(&mut self, now: BootTime, signal: SignalInfo, out: &mut Outbox<Effect>) {
+        match &mut self.state {
+            State::Running | State::Leaving { .. } => self.tell_signal(now, signal, out),
+            // Nothing runs below: there is nobody whom a stop could still concern.
+            State::Restarting { .. } if signal.is_stop() => {
+                out.put(Effect::Say(Said::EndedBySignal { no: signal.no }));
+                self.exit(128_u8.saturating_add(signal.no), out);
+            }
+            State::Sweeping { next: next @ Next::Fork { .. }, .. } if signal.is_stop() => {
+                *next = Next::Exit(128_u8.saturating_add(signal.no));
+                out.put(Effect::Say(Said::EndedBySignal { no: signal.no }));
+            }
+            State::Forking | State::Restarting { .. } | State::Sweeping { next: Next::Fork { .. }, .. } => {
+                if self.pending.len() == PENDING {
+                    // The oldest goes, but never a stop.
+                    let oldest = self.pending.iter().position(|kept| !kept.is_stop()).unwrap_or(0);
+                    self.pending.remove(oldest);
+                }
+                self.pending.push_back(signal);
+            }
+            State::Sweeping { next: Next::Exit(_), .. } | State::Over => {}
+        }
+    }
+
+    fn tell_signal(&mut self, now: BootTime, signal: SignalInfo, out: &mut Outbox<Effect>) {
+        if signal.is_stop() {
+            self.stop = Some((signal.no, now));
+        }
+        out.put(Effect::Tell(ToAgent::Signal(signal)));
+    }
+
+    fn grant_is(&mut self, now: BootTime, grant: BootTime, out: &mut Outbox<Effect>) {
+        if !matches!(self.state, State::Running | State::Leaving { .. }) {
+            return;
+        }
+        if grant == NO_GRANT {
+            self.look_at = Some(now.after(self.numbers.look));
+        } else if grant == BootTime::NEVER {
+            self.look_at = None;
+            self.fenced = false;
+        } else if grant > now {
+            self.look_at = Some(grant);
+            self.fenced = false;
+        } else {
+            self.look_at = Some(now.after(self.numbers.look));
+            out.put(Effect::KillRanks);
+            if !self.fenced {
+                self.fenced = true;
+                out.put(Effect::Tell(ToAgent::RanksKilled { grant }));
+                out.put(Effect::Say(Said::GrantOver));
+            }
+        }
+    }
+
+    fn tick(&mut self, now: BootTime, out: &mut Outbox<Effect>) {
+        match self.state {
+            State::Restarting { at } if at <= now => self.fork(out),
+            State::Leaving { code, until } if until <= now => {
+                out.put(Effect::Say(Said::NeverLeft));
+                self.sweep(now, Next::Exit(code), out);
+            }
+            State::Sweeping { .. } => self.pass(now, out),
+            State::Running | State::Leaving { .. } if self.look_at.is_some_and(|at| at <= now) => {
+                out.put(Effect::ReadGrant);
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Machine for Guardian {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
+        let now = now.boot;
+        match event {
+            Event::AgentStarted { pid: _ } => {
+                if self.state == State::Forking {
+                    self.state = State::Running;
+                    self.look_at = Some(now);
+                    for signal in std::mem::take(&mut self.pending) {
+                        self.tell_signal(now, signal, out);
+                    }
+                }
+            }
+            Event::AgentExited { kind } => self.exited(now, kind, out),
+            Event::Signal(signal) => self.signal(now, signal, out),
+            Event::AgentSays(ToGuardian::Gone { code }) => {
+                if self.state == State::Running {
+                    self.state = State::Leaving { code, until: now.after(self.numbers.leave) };
+                }
+            }
+            Event::AgentSays(ToGuardian::Joining) => {
+                if self.state == State::Running {
+                    self.joined = self.incarnation;
+                }
+            }
+            Event::GrantIs(grant) => self.grant_is(now, grant, out),
+            Event::Swept { survivors } => self.swept(now, survivors, out),
+            Event::Tick => self.tick(now, out),
+        }
+    }
+
+    fn deadline(&self) -> Option<BootTime> {
+        match self.state {
+            State::Restarting { at } => Some(at),
+            State::Running => self.look_at,
+            State::Leaving { until, .. } => earlier(Some(until), self.look_at),
+            State::Sweeping { pass_at, .. } => Some(pass_at),
+            State::Forking | State::Over => None,
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "guardian_tests.rs"]
+mod tests;

@@ -1,0 +1,438 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const S: u64 = 1_000_000_000;
+
+fn info(no: u8) -> SignalInfo {
+    SignalInfo { no, code: 0, pid: 77, uid: 1000 }
+}
+
+fn killed() -> ExitKind {
+    ExitKind::Signal { no: 9, core: false }
+}
+
+/// A guardian at an instant, and what it wanted last.
+struct Stage {
+    guardian: Guardian,
+    now: u64,
+}
+
+impl Stage {
+    fn new() -> Self {
+        Self { guardian: Guardian::new(7, Numbers::default()), now: 1000 * S }
+    }
+
+    /// One that runs its first agent.
+    fn running() -> Self {
+        let mut stage = Self::new();
+        assert!(matches!(stage.on(Event::Tick)[..], [Effect::ForkAgent(_)]));
+        assert_eq!(stage.on(Event::AgentStarted { pid: 1 }), []);
+        stage
+    }
+
+    fn on(&mut self, event: Event) -> Vec<Effect> {
+        let mut out = Outbox::default();
+        self.guardian.handle(Now { boot: BootTime(self.now), wall_ms: 0 }, event, &mut out);
+        out.take_effects()
+    }
+
+    /// The agent dies and nothing is left below; what follows.
+    fn die(&mut self) -> Vec<Effect> {
+        let effects = self.on(Event::AgentExited { kind: killed() });
+        assert_eq!(effects[effects.len() - 2..], [Effect::KillTree, Effect::Reap]);
+        self.on(Event::Swept { survivors: vec![] })
+    }
+}
+
+fn started(effects: &[Effect]) -> &Start {
+    match effects {
+        [Effect::ForkAgent(start)] => start,
+        other => unreachable!("no fork but {other:?}"),
+    }
+}
+
+#[test]
+fn first_tick_forks_and_names_no_dead_incarnation() {
+    let mut stage = Stage::new();
+    assert!(stage.guardian.deadline().is_some());
+    let effects = stage.on(Event::Tick);
+    let start = started(&effects);
+    assert_eq!((start.clean_of, start.restarts, &start.survivors[..]), (None, 0, &[][..]));
+    assert_eq!(stage.on(Event::Tick), [], "one fork at a time");
+}
+
+#[test]
+fn a_dead_agent_is_swept_and_started_again_as_clean() {
+    let mut stage = Stage::running();
+    let first = stage.guardian.incarnation();
+    let effects = stage.on(Event::AgentExited { kind: killed() });
+    assert!(matches!(effects[0], Effect::Say(Said::AgentDied { restart: 1, of: 3, .. })));
+    assert_eq!(effects[1..], [Effect::KillTree, Effect::Reap]);
+    assert_eq!(stage.on(Event::Swept { survivors: vec![5] }), [], "something is left: not yet");
+    assert_eq!(stage.on(Event::Tick), [Effect::KillTree, Effect::Reap]);
+    let effects = stage.on(Event::Swept { survivors: vec![] });
+    let start = started(&effects);
+    assert_eq!((start.clean_of, start.restarts), (first, 1));
+    assert_ne!(Some(start.incarnation), first);
+}
+
+#[test]
+fn the_clean_word_names_the_incarnation_that_others_know() {
+    let mut stage = Stage::running();
+    stage.on(Event::AgentSays(ToGuardian::Joining));
+    let known = stage.guardian.incarnation();
+    stage.die();
+    // The second one never comes up: its death says nothing new, the first one's stays news.
+    let kind = ExitKind::NeverStarted { errno: 11, what: "fork".into() };
+    stage.on(Event::AgentExited { kind });
+    stage.on(Event::Swept { survivors: vec![] });
+    stage.now += 2 * S;
+    let effects = stage.on(Event::Tick);
+    assert_eq!(started(&effects).clean_of, known);
+}
+
+#[test]
+fn the_fourth_death_within_the_window_ends_with_1() {
+    let mut stage = Stage::running();
+    for restart in 1..=3 {
+        assert_eq!(started(&stage.die()).restarts, restart);
+        stage.on(Event::AgentStarted { pid: 1 });
+        stage.now += S;
+    }
+    assert_eq!(stage.die(), [Effect::Exit(1)]);
+    assert_eq!(stage.guardian.deadline(), None);
+    assert_eq!(stage.on(Event::Signal(info(15))), [], "over is over");
+}
+
+#[test]
+fn restarts_count_within_the_window_only() {
+    let mut stage = Stage::running();
+    for _ in 0..40 {
+        stage.now += 201 * S; // never more than three within 600 s
+        assert_eq!(stage.die().len(), 1);
+        assert!(stage.guardian.has_agent());
+        stage.on(Event::AgentStarted { pid: 1 });
+    }
+}
+
+#[test]
+fn gone_ends_with_the_code_that_was_said_however_the_agent_ends() {
+    let mut stage = Stage::running();
+    assert_eq!(stage.on(Event::AgentSays(ToGuardian::Gone { code: 7 })), []);
+    assert_eq!(stage.on(Event::AgentExited { kind: killed() }), [Effect::KillTree, Effect::Reap]);
+    assert_eq!(stage.on(Event::Swept { survivors: vec![] }), [Effect::Exit(7)]);
+}
+
+#[test]
+fn an_agent_that_took_leave_and_stays_is_killed() {
+    let mut stage = Stage::running();
+    stage.on(Event::GrantIs(BootTime::NEVER));
+    stage.on(Event::AgentSays(ToGuardian::Gone { code: 0 }));
+    let until = stage.guardian.deadline().unwrap();
+    stage.now = until.0;
+    let effects = stage.on(Event::Tick);
+    assert_eq!(effects, [Effect::Say(Said::NeverLeft), Effect::KillTree, Effect::Reap]);
+    assert_eq!(stage.on(Event::AgentExited { kind: killed() }), []);
+    assert_eq!(stage.on(Event::Swept { survivors: vec![] }), [Effect::Exit(0)]);
+}
+
+#[test]
+fn the_grant_word_is_read_when_it_runs_out_and_again() {
+    let mut stage = Stage::running();
+    assert_eq!(stage.on(Event::Tick), [Effect::ReadGrant]);
+    stage.on(Event::GrantIs(NO_GRANT));
+    assert_eq!(stage.guardian.deadline(), Some(BootTime(stage.now + S / 10)));
+    stage.now += S;
+    let until = BootTime(stage.now + 5 * S);
+    assert_eq!(stage.on(Event::GrantIs(until)), []);
+    assert_eq!(stage.guardian.deadline(), Some(until));
+    stage.now = until.0;
+    assert_eq!(stage.on(Event::Tick), [Effect::ReadGrant]);
+    // Renewed meanwhile: nothing to do.
+    let later = BootTime(stage.now + 3 * S);
+    assert_eq!(stage.on(Event::GrantIs(later)), []);
+    stage.now = later.0;
+    let effects = stage.on(Event::GrantIs(later));
+    let told = Effect::Tell(ToAgent::RanksKilled { grant: later });
+    assert_eq!(effects, [Effect::KillRanks, told, Effect::Say(Said::GrantOver)]);
+    // Still over: killed again, said once.
+    stage.now = stage.guardian.deadline().unwrap().0;
+    assert_eq!(stage.on(Event::GrantIs(later)), [Effect::KillRanks]);
+    assert_eq!(stage.on(Event::GrantIs(BootTime::NEVER)), []);
+    assert_eq!(stage.guardian.deadline(), None, "for ever: nothing to wait for");
+}
+
+#[test]
+fn a_stop_signal_without_an_agent_ends_after_the_sweep() {
+    let mut stage = Stage::running();
+    stage.on(Event::AgentExited { kind: killed() });
+    stage.on(Event::Swept { survivors: vec![4] });
+    assert_eq!(stage.on(Event::Signal(info(15))), [Effect::Say(Said::EndedBySignal { no: 15 })]);
+    assert_eq!(stage.on(Event::Swept { survivors: vec![] }), [Effect::Exit(143)]);
+}
+
+#[test]
+fn an_agent_that_dies_of_a_stop_is_not_started_again() {
+    let mut stage = Stage::running();
+    assert_eq!(stage.on(Event::Signal(info(2))), [Effect::Tell(ToAgent::Signal(info(2)))]);
+    assert_eq!(stage.die(), [Effect::Exit(130)]);
+}
+
+#[test]
+fn other_signals_wait_for_the_next_agent() {
+    let mut stage = Stage::running();
+    stage.on(Event::AgentExited { kind: killed() });
+    assert_eq!(stage.on(Event::Signal(info(12))), []);
+    stage.on(Event::Swept { survivors: vec![] });
+    assert_eq!(stage.on(Event::Signal(info(15))), [], "forking: kept");
+    let effects = stage.on(Event::AgentStarted { pid: 3 });
+    assert_eq!(effects, [12, 15].map(|no| Effect::Tell(ToAgent::Signal(info(no)))));
+}
+
+#[test]
+fn survivors_make_the_next_agent_dirty_and_never_clean() {
+    let mut stage = Stage::running();
+    stage.on(Event::AgentExited { kind: killed() });
+    stage.now += 4 * S;
+    assert_eq!(stage.on(Event::Swept { survivors: vec![9] }), []);
+    stage.now += S;
+    let effects = stage.on(Event::Swept { survivors: vec![9] });
+    assert_eq!(effects[0], Effect::Say(Said::Survivors { pids: vec![9] }));
+    let start = started(&effects[1..]);
+    assert_eq!((start.clean_of, &start.survivors[..]), (None, &[9][..]));
+}
+
+#[test]
+fn pending_signals_are_bounded_and_a_stop_is_kept() {
+    let mut stage = Stage::new();
+    stage.on(Event::Tick);
+    stage.on(Event::Signal(info(15)));
+    for _ in 0..1000 {
+        stage.on(Event::Signal(info(10)));
+    }
+    let effects = stage.on(Event::AgentStarted { pid: 3 });
+    assert_eq!(effects.len(), PENDING);
+    assert!(effects.contains(&Effect::Tell(ToAgent::Signal(info(15)))));
+}
+
+#[test]
+fn sentences_read_well() {
+    let said = Said::AgentDied { kind: killed(), restart: 1, of: 3 };
+    assert_eq!(said.to_string(), "the agent on this node ended (SIGKILL); starting it again (1 of 3)");
+    let said = Said::Survivors { pids: vec![3, 4] };
+    assert_eq!(said.to_string(), "2 process(es) on this node survive SIGKILL (pid 3, 4); the node is dirty");
+}
+
+/// What happens around the guardian in a random life.
+#[derive(Clone, Debug)]
+enum Do {
+    Wait(u64),
+    Dies,
+    Says(ToGuardian),
+    Signal(u8),
+    /// The agent writes this grant: none, for ever, or so many ms from now.
+    Grant(Option<Option<u32>>),
+    /// The agent has so many ranks more.
+    Spawn(u8),
+    /// The next fork fails.
+    Refuse,
+    /// SIGKILL does not work on ranks from now on, or works again.
+    Stuck(bool),
+    /// An event out of place.
+    Stray(u8),
+}
+
+fn something() -> impl Strategy<Value = Do> {
+    prop_oneof![
+        8 => (0_u64..8_000).prop_map(Do::Wait),
+        1 => (0_u64..700_000).prop_map(Do::Wait),
+        2 => Just(Do::Dies),
+        1 => (0_u8..20).prop_map(|code| Do::Says(ToGuardian::Gone { code })),
+        1 => Just(Do::Says(ToGuardian::Joining)),
+        2 => prop::sample::select(vec![1_u8, 2, 3, 15, 10, 12, 18]).prop_map(Do::Signal),
+        4 => prop::option::of(prop::option::of(0_u32..7_000)).prop_map(Do::Grant),
+        4 => (1_u8..9).prop_map(Do::Spawn),
+        1 => Just(Do::Refuse),
+        1 => any::<bool>().prop_map(Do::Stuck),
+        1 => (0_u8..5).prop_map(Do::Stray),
+    ]
+}
+
+/// A driver and a node without a kernel: carries out effects at once and checks the rules.
+struct Life {
+    guardian: Guardian,
+    now: u64,
+    agent: bool,
+    ranks: u32,
+    stuck: bool,
+    refuse: bool,
+    grant: BootTime,
+    forks: Vec<u64>,
+    swept_empty: bool,
+    sweep_began: Option<u64>,
+    exit: Option<u8>,
+    fenced_at: Option<u64>,
+}
+
+impl Life {
+    fn event(&mut self, event: Event) {
+        let mut queue = VecDeque::from([event]);
+        while let Some(event) = queue.pop_front() {
+            if self.exit.is_some() {
+                return;
+            }
+            if matches!(event, Event::AgentExited { .. }) {
+                self.sweep_began = Some(self.now);
+            }
+            let mut out = Outbox::default();
+            self.guardian.handle(Now { boot: BootTime(self.now), wall_ms: 0 }, event, &mut out);
+            for effect in out.take_effects() {
+                assert_eq!(self.exit, None, "an effect after exit: {effect:?}");
+                queue.extend(self.perform(effect));
+            }
+        }
+    }
+
+    fn perform(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::ForkAgent(start) => {
+                assert!(!self.agent, "two agents");
+                let waited = self.sweep_began.is_some_and(|at| self.now >= at + 5 * S);
+                assert!(self.ranks == 0 || waited, "forks while {} descendants remain", self.ranks);
+                assert!(start.clean_of.is_none() || self.ranks == 0, "says clean with ranks left");
+                assert_eq!(start.survivors.is_empty(), self.ranks == 0);
+                self.forks.push(self.now);
+                let now = self.now;
+                let recent = self.forks[1..].iter().filter(|at| now - **at <= 590 * S).count();
+                assert!(recent <= 3, "{recent} restarts within the window");
+                self.grant = NO_GRANT;
+                if std::mem::take(&mut self.refuse) {
+                    return Some(Event::AgentExited {
+                        kind: ExitKind::NeverStarted { errno: 11, what: "fork".into() },
+                    });
+                }
+                self.agent = true;
+                return Some(Event::AgentStarted { pid: 2 });
+            }
+            Effect::KillTree => {
+                self.agent = false;
+                self.kill();
+            }
+            Effect::KillRanks => {
+                assert!(self.grant.0 <= self.now && self.grant != NO_GRANT, "kills under a grant");
+                self.kill();
+            }
+            Effect::Reap => {
+                let survivors: Vec<u32> = (0..self.ranks).collect();
+                self.swept_empty = survivors.is_empty();
+                return Some(Event::Swept { survivors });
+            }
+            Effect::ReadGrant => return Some(Event::GrantIs(self.grant)),
+            Effect::Tell(_) => assert!(self.agent, "tells nobody"),
+            Effect::Say(said) => assert!(!said.to_string().is_empty()),
+            Effect::Exit(code) => {
+                assert!(!self.agent, "leaves an agent behind");
+                self.exit = Some(code);
+            }
+        }
+        None
+    }
+
+    fn kill(&mut self) {
+        if !self.stuck {
+            self.ranks = 0;
+        }
+    }
+
+    /// Time passes; ticks come when they are wanted.
+    fn wait(&mut self, ms: u64) {
+        let end = self.now + ms * 1_000_000;
+        let mut ticks = 0;
+        while let Some(at) = self.guardian.deadline().filter(|at| at.0 <= end) {
+            if self.exit.is_some() {
+                return;
+            }
+            self.now = self.now.max(at.0);
+            self.event(Event::Tick);
+            ticks += 1;
+            assert!(ticks < 100_000, "spins: {:?}", self.guardian);
+            self.check();
+        }
+        self.now = end;
+        self.check();
+    }
+
+    fn check(&mut self) {
+        let over = self.agent && self.grant != NO_GRANT && self.grant.0 < self.now;
+        if over && self.ranks > 0 && !self.stuck {
+            let since = *self.fenced_at.get_or_insert(self.now);
+            assert!(self.now - since.min(self.now) <= S / 5, "ranks outlive the grant by more than 0.2 s");
+        } else {
+            self.fenced_at = None;
+        }
+        if self.exit.is_none() && !self.agent {
+            assert!(self.guardian.deadline().is_some(), "no agent and nothing planned: {:?}", self.guardian);
+        }
+    }
+
+    fn act(&mut self, act: Do) {
+        match act {
+            Do::Wait(ms) => return self.wait(ms),
+            Do::Dies if self.agent => {
+                self.agent = false;
+                self.event(Event::AgentExited { kind: killed() });
+            }
+            Do::Says(word) if self.agent => self.event(Event::AgentSays(word)),
+            Do::Signal(no) => self.event(Event::Signal(info(no))),
+            Do::Grant(grant) if self.agent => {
+                // By contract the word only grows within an incarnation, and for ever is for ever.
+                let wanted = match grant {
+                    None => NO_GRANT,
+                    Some(None) => BootTime::NEVER,
+                    Some(Some(ms)) => BootTime(self.now + u64::from(ms) * 1_000_000),
+                };
+                self.grant = self.grant.max(wanted);
+            }
+            Do::Spawn(n) if self.agent && self.grant.0 > self.now => self.ranks += u32::from(n),
+            Do::Refuse => self.refuse = true,
+            Do::Stuck(stuck) => self.stuck = stuck,
+            Do::Stray(0) => self.event(Event::Tick),
+            Do::Stray(1) => self.event(Event::GrantIs(self.grant)),
+            Do::Stray(2) => self.event(Event::AgentStarted { pid: 9 }),
+            _ => {}
+        }
+        self.check();
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    /// Never forks while descendants remain, never two agents, restarts bounded, `clean_of` only after an
+    /// empty sweep, ranks only under a grant, nothing after `Exit`, always a plan, no spinning.
+    #[test]
+    fn rules_hold_in_any_life(acts in prop::collection::vec(something(), 1..120), seed: u64) {
+        let mut life = Life {
+            guardian: Guardian::new(seed, Numbers::default()),
+            now: 50 * S,
+            agent: false,
+            ranks: 0,
+            stuck: false,
+            refuse: false,
+            grant: NO_GRANT,
+            forks: vec![],
+            swept_empty: true,
+            sweep_began: None,
+            exit: None,
+            fenced_at: None,
+        };
+        life.event(Event::Tick);
+        for act in acts {
+            life.act(act);
+            if life.exit.is_some() {
+                break;
+            }
+        }
+    }
+}
