@@ -11,6 +11,7 @@
 )]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod append;
 pub mod exit;
 pub mod ids;
 pub mod mutant;
