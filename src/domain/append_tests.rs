@@ -53,7 +53,7 @@ fn an_absent_record_is_created_again_with_the_same_nonce_after_growing_pauses() 
         step(&mut machine, ms, AppendEvent::Unknown(op, TroubleKind::Io));
         let trouble = step(&mut machine, ms, AppendEvent::ReadBackIs(op.next(), Found::Absent));
         assert_eq!(trouble, [AppendEffect::Trouble { kind: TroubleKind::Io, since: BootTime(0) }]);
-        let until = machine.deadline().expect("it pauses").0 / 1_000_000;
+        let until = machine.deadline().unwrap().0 / 1_000_000;
         assert!(step(&mut machine, until - 1, AppendEvent::Tick).is_empty());
         pauses.push(until - ms);
         ms = until;
