@@ -4,4 +4,5 @@
 pub mod domain;
 pub mod guardian;
 pub mod ipc;
+pub mod store;
 pub mod sys;

@@ -13,6 +13,7 @@
 
 pub mod agent;
 pub mod coordinator;
+pub mod append;
 pub mod exit;
 pub mod guardian;
 pub mod first_failure;

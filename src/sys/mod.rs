@@ -26,3 +26,6 @@ pub mod timer;
 pub mod tree;
 pub mod wait;
 pub mod wake;
+//! The only room with unsafe code and with the crates nix and rustix.
+
+pub mod files;
