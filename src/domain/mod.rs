@@ -12,7 +12,9 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod agent;
+pub mod env;
 pub mod exit;
+pub mod exit_code;
 pub mod first_failure;
 pub mod ids;
 pub mod ledger;
@@ -22,7 +24,9 @@ pub mod outbox;
 pub mod policy;
 pub mod record;
 pub mod rendezvous;
+pub mod settings;
 pub mod spec;
+pub mod suggest;
 
 pub mod time;
 pub mod wire;
