@@ -3,3 +3,4 @@
 
 pub mod domain;
 pub mod ipc;
+pub mod net;

@@ -12,10 +12,12 @@
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod agent;
+pub mod authority;
 pub mod exit;
 pub mod first_failure;
 pub mod ids;
 pub mod ledger;
+pub mod lease;
 pub mod mutant;
 pub mod note;
 pub mod outbox;
