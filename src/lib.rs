@@ -6,3 +6,4 @@ pub mod guardian;
 pub mod ipc;
 pub mod store;
 pub mod sys;
+pub mod net;

@@ -14,6 +14,7 @@
 pub mod agent;
 pub mod coordinator;
 pub mod append;
+pub mod authority;
 pub mod exit;
 pub mod guardian;
 pub mod env;
@@ -22,6 +23,7 @@ pub mod exit_code;
 pub mod first_failure;
 pub mod ids;
 pub mod ledger;
+pub mod lease;
 pub mod mutant;
 pub mod note;
 pub mod outbox;
