@@ -3,3 +3,5 @@
 
 pub mod domain;
 pub mod ipc;
+pub mod logs;
+pub mod sys;

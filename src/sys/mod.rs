@@ -1,0 +1,3 @@
+//! Ring 1, lowest: every unsafe, nix and rustix call.
+
+pub mod pipes;
