@@ -7,3 +7,5 @@ pub mod ipc;
 pub mod store;
 pub mod sys;
 pub mod net;
+pub mod logs;
+pub mod sys;

@@ -29,3 +29,6 @@ pub mod wake;
 //! The only room with unsafe code and with the crates nix and rustix.
 
 pub mod files;
+//! Ring 1, lowest: every unsafe, nix and rustix call.
+
+pub mod pipes;
