@@ -4,8 +4,6 @@
 pub mod domain;
 pub mod guardian;
 pub mod ipc;
-pub mod store;
-pub mod sys;
-pub mod net;
 pub mod logs;
+pub mod store;
 pub mod sys;

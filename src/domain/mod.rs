@@ -2,28 +2,22 @@
 //!
 //! A machine is `handle(now, event, &mut Outbox)` plus `deadline()` ([`outbox::Machine`]). Time and
 //! randomness are arguments, effects are data, timers are fields. Everything outside this module is hands.
-#![deny(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod agent;
-pub mod coordinator;
 pub mod append;
 pub mod authority;
-pub mod exit;
-pub mod guardian;
+pub mod coordinator;
 pub mod env;
 pub mod exit;
 pub mod exit_code;
 pub mod first_failure;
+pub mod guardian;
 pub mod ids;
-pub mod ledger;
 pub mod lease;
+pub mod ledger;
 pub mod mutant;
 pub mod note;
 pub mod outbox;
@@ -33,6 +27,5 @@ pub mod rendezvous;
 pub mod settings;
 pub mod spec;
 pub mod suggest;
-
 pub mod time;
 pub mod wire;

@@ -8,12 +8,14 @@ pub mod capability;
 pub mod clock;
 pub mod dirs;
 pub mod fence;
+pub mod files;
 pub mod inherited;
 pub mod lock;
 pub mod memexec;
 pub mod memfd;
 pub mod page;
 pub mod pidfd;
+pub mod pipes;
 pub mod poll;
 pub mod port;
 pub mod process;
@@ -26,9 +28,3 @@ pub mod timer;
 pub mod tree;
 pub mod wait;
 pub mod wake;
-//! The only room with unsafe code and with the crates nix and rustix.
-
-pub mod files;
-//! Ring 1, lowest: every unsafe, nix and rustix call.
-
-pub mod pipes;
