@@ -9,6 +9,7 @@
 pub mod agent;
 pub mod append;
 pub mod authority;
+pub mod console;
 pub mod coordinator;
 pub mod env;
 pub mod exit;

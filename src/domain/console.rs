@@ -1,0 +1,292 @@
+//! What a person sees: one line per state change, from the coordinator only. Blame names rank, node and
+//! evidence; a decision names the next step; the last line says where to look.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::ids::{Rank, RunId};
+use super::note::Note;
+use super::record::{Decision, FirstFailure, Incident};
+use super::time::human;
+
+/// What the first lines say.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Banner {
+    /// The run.
+    pub run: RunId,
+    /// Nodes of a full world.
+    pub nodes: u32,
+    /// Ranks on each.
+    pub nproc: u32,
+    /// The interpreter; empty for a program of its own.
+    pub interpreter: String,
+    /// Why this one.
+    pub interpreter_from: String,
+    /// `OMP_NUM_THREADS` of the ranks, if it is set.
+    pub omp_threads: Option<String>,
+    /// The run directory.
+    pub dir: String,
+    /// A person is at the terminal.
+    pub interactive: bool,
+    /// Restarts that were allowed.
+    pub max_restarts: Option<u32>,
+    /// Options that were given and have no effect.
+    pub ignored: Vec<String>,
+}
+
+/// Makes lines of notes.
+#[derive(Clone, Debug)]
+pub struct Console {
+    banner: Banner,
+    said_banner: bool,
+    incident: Option<Incident>,
+    first: Option<FirstFailure>,
+    ended: bool,
+}
+
+impl Console {
+    /// A console that has said nothing yet.
+    #[must_use]
+    pub fn new(banner: Banner) -> Self {
+        Self { banner, said_banner: false, incident: None, first: None, ended: false }
+    }
+
+    /// The verdict of an incident is known in full.
+    pub fn settled(&mut self, incident: &Incident) {
+        self.incident = Some(incident.clone());
+    }
+
+    /// The lines for a note, with the prefix and without newlines. `time` is the local time of day.
+    pub fn lines(&mut self, note: &Note, time: &str) -> Vec<String> {
+        let text: Vec<String> = match note {
+            Note::Leads { continues, next_attempt, term, .. } => {
+                let mut lines = self.banner_lines();
+                if *continues {
+                    lines.push(format!(
+                        "run {} continues: term {term}, next attempt {next_attempt}",
+                        self.banner.run
+                    ));
+                }
+                lines
+            }
+            Note::Ended { code, sentence } => self.end_lines(*code, sentence, time),
+            Note::RankFailed { first, stopped, .. } => {
+                self.first = Some(first.clone());
+                vec![format!("{time} {}; {}", blame(first), stopped_ranks(*stopped))]
+            }
+            _ => self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default(),
+        };
+        text.into_iter().map(|line| format!("relight: {line}")).collect()
+    }
+
+    fn banner_lines(&mut self) -> Vec<String> {
+        if std::mem::replace(&mut self.said_banner, true) {
+            return Vec::new();
+        }
+        let b = &self.banner;
+        let mut first = format!("run {}: {} x {}", b.run, count(b.nodes, "node"), count(b.nproc, "rank"));
+        if !b.interpreter.is_empty() {
+            let _ = write!(first, ", python {} ({})", b.interpreter, b.interpreter_from);
+        }
+        if let Some(threads) = &b.omp_threads {
+            let _ = write!(first, ", OMP_NUM_THREADS={threads}");
+        }
+        let mut lines = vec![first, format!("logs, journal: {}   status: relight status {}", b.dir, b.run)];
+        if b.interactive {
+            let restarts = match b.max_restarts {
+                Some(0) => "no restarts".to_owned(),
+                Some(n) => format!("at most {}", count(n, "restart")),
+                None => "restarts while there is progress".to_owned(),
+            };
+            lines.push(format!(
+                "interactive: {}, {restarts}, hang detection off (terminal). Ctrl-C stops, twice kills",
+                count(b.nodes, "node")
+            ));
+        }
+        if !b.ignored.is_empty() {
+            lines.push(format!("without effect here: {}", b.ignored.join(", ")));
+        }
+        lines
+    }
+
+    fn one_line(&self, note: &Note) -> Option<String> {
+        Some(match note {
+            Note::Decided { decision, restart, max_restarts, why, .. } => {
+                decided(decision, *restart, *max_restarts, why)
+            }
+            Note::AttemptRunning { attempt, down: Some(down), .. } => format!(
+                "attempt {attempt} running; down {}     details: relight why {}",
+                short(*down),
+                self.banner.run
+            ),
+            Note::AgentReturned { node, .. } => {
+                format!("the agent on {node} ended and its ranks with it; it was started again")
+            }
+            Note::NodeLost { node, silent, .. } => format!("{node} is gone: no sign for {}", human(*silent)),
+            Note::SlotFilled { slot, node, instead_of } => {
+                format!("{node} takes slot {slot} from {instead_of}")
+            }
+            Note::NodeDirty { node, survivors } => {
+                let list: Vec<String> =
+                    survivors.iter().map(|(pid, state)| format!("{pid} (state {state})")).collect();
+                format!(
+                    "{node}: process {} survived SIGKILL; no ranks there until it is gone",
+                    list.join(", ")
+                )
+            }
+            Note::WaitingForNodes { have, need, patience } => {
+                format!(
+                    "waiting for {} that can run ranks, {have} there; giving up in {}",
+                    count(*need, "node"),
+                    human(*patience)
+                )
+            }
+            Note::StopRequested { signal, terminal, ranks, again, .. } => {
+                let what = if *again { "killing" } else { "stopping" };
+                let by = super::exit::signal_name(*signal);
+                let whence = if *terminal { " from the terminal" } else { "" };
+                format!("{what} {} ({by}{whence})", count(*ranks, "rank"))
+            }
+            Note::AllStopped { took } => format!("all ranks stopped in {}", short(*took)),
+            Note::StoreTrouble { text, since } => {
+                format!(
+                    "the run directory does not answer for {}: {text}; running ranks go on",
+                    human(*since)
+                )
+            }
+            Note::StoreBack { after } => format!("the run directory answers again after {}", human(*after)),
+            Note::StoodDown { why } => format!("this coordinator ends: {why}"),
+            Note::GaveUp => "no coordinator was found: the agent ends".to_owned(),
+            _ => return None,
+        })
+    }
+
+    fn end_lines(&mut self, code: u8, sentence: &str, time: &str) -> Vec<String> {
+        if std::mem::replace(&mut self.ended, true) {
+            return Vec::new();
+        }
+        if code == 0 {
+            return vec![format!("{time} finished")];
+        }
+        let mut lines = vec![format!("{time} ended: {sentence}. Exit {code}.")];
+        let first =
+            self.incident.as_ref().and_then(|i| i.first_failure.clone()).or_else(|| self.first.take());
+        if let Some(first) = first.filter(|_| code < 128) {
+            lines.push(format!(
+                "first failure: rank {} (local rank {}, pid {}) on {}: {}",
+                first.rank, first.local_rank, first.pid, first.node, first.exit
+            ));
+            lines.extend(first.words.lines().map(|line| format!("  | {line}")));
+            if let Some(incident) = &self.incident {
+                lines.extend(victims(incident));
+            }
+        }
+        lines.push(format!("details: relight why {}   logs: {}", self.banner.run, self.banner.dir));
+        lines
+    }
+}
+
+fn blame(first: &FirstFailure) -> String {
+    format!("rank {} ({}) {}", first.rank, first.node, first.summary)
+}
+
+fn stopped_ranks(stopped: u32) -> String {
+    match stopped {
+        0 => "it was the only rank".to_owned(),
+        n => format!("{} stopped because of it", count(n, "rank")),
+    }
+}
+
+fn decided(decision: &Decision, restart: u32, max: Option<u32>, why: &[String]) -> String {
+    let number = match max {
+        Some(max) => format!("restart {restart} of {max}"),
+        None => format!("restart {restart}"),
+    };
+    match decision {
+        Decision::Restart if restart == 0 => "starting again on the same nodes".to_owned(),
+        Decision::Restart => format!("{number} on the same nodes"),
+        Decision::Replace { nodes } => {
+            let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
+            format!("{number} without {}", names.join(", "))
+        }
+        Decision::Stop { code } => {
+            format!(
+                "not restarting: {}. Exit {code}.",
+                why.last().map_or("no reason is known", |w| w.as_str())
+            )
+        }
+    }
+}
+
+/// Who ended because of somebody else.
+fn victims(incident: &Incident) -> Vec<String> {
+    let (ours, own): (Vec<_>, Vec<_>) = incident.victims.iter().partition(|v| v.ours);
+    let mut lines = Vec::new();
+    if !ours.is_empty() {
+        let ranks: Vec<Rank> = ours.iter().map(|v| v.rank).collect();
+        lines.push(format!("victims, stopped by relight: {}", ranges(&ranks)));
+    }
+    lines.extend(own.iter().map(|v| format!("victim: rank {} ({}): {}", v.rank, v.node, v.exit)));
+    lines
+}
+
+/// `ranks 0-2, 5`.
+#[must_use]
+pub fn ranges(ranks: &[Rank]) -> String {
+    let mut sorted: Vec<u32> = ranks.iter().map(|r| r.0).collect();
+    sorted.sort_unstable();
+    sorted.dedup();
+    let mut parts: Vec<(u32, u32)> = Vec::new();
+    for rank in sorted {
+        match parts.last_mut() {
+            Some((_, end)) if end.checked_add(1) == Some(rank) => *end = rank,
+            _ => parts.push((rank, rank)),
+        }
+    }
+    let list: Vec<String> =
+        parts.iter().map(|(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") }).collect();
+    let word = if ranks.len() == 1 { "rank" } else { "ranks" };
+    format!("{word} {}", list.join(", "))
+}
+
+fn count(n: u32, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
+fn short(d: Duration) -> String {
+    if d < Duration::from_secs(1) { format!("{:.2} s", d.as_secs_f64()) } else { human(d) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::exit::ExitKind;
+    use super::super::ids::{Attempt, NodeName};
+    use super::*;
+
+    #[test]
+    fn ranks_are_written_as_ranges() {
+        let ranks = |list: &[u32]| ranges(&list.iter().map(|r| Rank(*r)).collect::<Vec<_>>());
+        assert_eq!(ranks(&[3]), "rank 3");
+        assert_eq!(ranks(&[2, 0, 1, 5, 5, 7, 8]), "ranks 0-2, 5, 7-8");
+    }
+
+    #[test]
+    fn a_failure_is_one_line_with_rank_node_and_evidence() {
+        let mut console = Console::new(Banner { run: RunId::new("r"), ..Banner::default() });
+        let first = FirstFailure {
+            rank: Rank(19),
+            local_rank: 3,
+            node: NodeName::new("n07"),
+            pid: 4,
+            exit: ExitKind::Signal { no: 9, core: false },
+            wall_ms: 0,
+            summary: "died: SIGKILL".into(),
+            words: String::new(),
+        };
+        let note = Note::RankFailed { attempt: Attempt(0), incident: 0, first, stopped: 31 };
+        assert_eq!(
+            console.lines(&note, "14:03:22"),
+            ["relight: 14:03:22 rank 19 (n07) died: SIGKILL; 31 ranks stopped because of it"]
+        );
+    }
+}
