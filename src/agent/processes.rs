@@ -24,7 +24,7 @@ use crate::sys::capability::Capabilities;
 use crate::sys::poll::{self, Watch};
 use crate::sys::seqpacket::Packets;
 pub use crate::sys::signals::Received;
-use crate::sys::signals::Signals;
+use crate::sys::signals::{Signals, number};
 use crate::sys::spawn::SpawnRequest;
 pub use crate::sys::tree::Survivor;
 use crate::sys::tree::{self, Owned};
@@ -206,14 +206,8 @@ pub struct Config {
 }
 
 /// The signals that are told (SIGCHLD is our own affair).
-const TOLD: [i32; 6] = [
-    signal_hook::consts::SIGTERM,
-    signal_hook::consts::SIGINT,
-    signal_hook::consts::SIGHUP,
-    signal_hook::consts::SIGUSR1,
-    signal_hook::consts::SIGUSR2,
-    signal_hook::consts::SIGCONT,
-];
+const TOLD: [i32; 6] =
+    [number::SIGTERM, number::SIGINT, number::SIGHUP, number::SIGUSR1, number::SIGUSR2, number::SIGCONT];
 
 /// The thread's state; lives on the thread that runs it.
 #[derive(Debug)]
@@ -233,7 +227,7 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
     /// EMFILE, ENFILE, ENOMEM.
     pub fn new(config: Config, inbox: Inbox, events: F) -> io::Result<Self> {
         process::become_subreaper()?;
-        let caught: Vec<i32> = TOLD.into_iter().chain([signal_hook::consts::SIGCHLD]).collect();
+        let caught: Vec<i32> = TOLD.into_iter().chain([number::SIGCHLD]).collect();
         Ok(Self {
             inbox,
             signals: Signals::catch(&caught)?,
@@ -303,7 +297,7 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
 
     fn take_signals(&mut self) {
         for received in self.signals.pending() {
-            if received.signal == signal_hook::consts::SIGCHLD {
+            if received.signal == number::SIGCHLD {
                 self.table.child_changed = true;
             } else {
                 self.table.tell(ProcessEvent::Signal(received));

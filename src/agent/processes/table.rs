@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use signal_hook::consts::SIGKILL;
-
 use super::child::{Child, Step};
 use super::{ProcessEvent, Scope, WorkerId};
 use crate::domain::exit::ExitKind;
 use crate::domain::ids::{LocalRank, Op};
 use crate::domain::time::BootTime;
 use crate::sys::capability::Capabilities;
+use crate::sys::signals::number::SIGKILL;
 use crate::sys::spawn::SpawnRequest;
-use crate::sys::tree::{self, Owned, Survivor};
+use crate::sys::tree::{self, Owned, Reaped, Survivor};
 use crate::sys::{clock, procfs};
 
 /// EBUSY, the same on every Linux architecture.
@@ -207,14 +206,16 @@ impl<F: Fn(ProcessEvent)> Table<F> {
         }
     }
 
-    /// Reaps whoever has no owner; returns who of them has not ended. `None`: cannot be told now.
-    fn reap(&mut self) -> Option<Vec<i32>> {
+    /// Reaps whoever has no owner; workers that were given up are nobody's business. `None`: cannot be told now.
+    fn reap(&mut self) -> Option<Reaped> {
         let ranks = self.ranks.values().map(|rank| rank.child.pid());
         let owned: Owned = ranks.chain(self.workers.values().map(Child::pid)).collect();
-        let mut left = tree::reap_orphans(&owned, self.caps).ok()?.left;
-        self.abandoned.retain(|pid| left.contains(pid));
-        left.retain(|pid| !self.abandoned.contains(pid));
-        Some(left)
+        let mut reaped = tree::reap_orphans(&owned, self.caps).ok()?;
+        let abandoned = std::mem::take(&mut self.abandoned);
+        self.abandoned = abandoned.iter().copied().filter(|pid| reaped.left.contains(pid)).collect();
+        reaped.left.retain(|pid| !abandoned.contains(pid));
+        reaped.ended.retain(|(pid, _)| !abandoned.contains(pid));
+        Some(reaped)
     }
 
     pub(super) fn start_sweep(&mut self, op: Op, patience: Duration) {
@@ -231,24 +232,24 @@ impl<F: Fn(ProcessEvent)> Table<F> {
         }
         let begun = clock::boot();
         let (walked, left) = loop {
-            let Some((walked, left)) = self.walk() else {
+            let Some((walked, reaped)) = self.walk() else {
                 // It cannot be told who is there; that is not "nobody".
                 break (vec![Survivor { pid: 0, state: '?' }], Vec::new());
             };
             let ranks_ended = self.ranks.values().all(|rank| rank.child.has_ended());
-            if ranks_ended && walked.is_empty() && left.is_empty() {
+            if ranks_ended && walked.is_empty() && reaped.is_empty() {
                 return self.finish_clean();
             }
             // Those who were killed need a moment to end; new ones forked meanwhile and get none.
             let now: BTreeSet<i32> = walked.iter().map(|survivor| survivor.pid).collect();
             let known = now.is_subset(&self.walked);
             self.walked = now;
-            if known {
-                break (walked, left);
+            if known && reaped.ended.is_empty() {
+                break (walked, reaped.left);
             }
             self.pause = QUICKEST;
             if clock::boot().since(begun) > TURN {
-                break (walked, left);
+                break (walked, reaped.left);
             }
         };
         self.finish_impatient(walked, left);
@@ -256,8 +257,8 @@ impl<F: Fn(ProcessEvent)> Table<F> {
         self.pause = (self.pause * 2).min(SLOWEST);
     }
 
-    /// Kills and reaps once: who was alive, and which children are left. `None` if that cannot be told.
-    fn walk(&mut self) -> Option<(Vec<Survivor>, Vec<i32>)> {
+    /// Kills and reaps once: who was alive, and which orphans were there. `None` if that cannot be told.
+    fn walk(&mut self) -> Option<(Vec<Survivor>, Reaped)> {
         for rank in self.ranks.values() {
             rank.child.signal_group(SIGKILL);
         }
@@ -266,8 +267,8 @@ impl<F: Fn(ProcessEvent)> Table<F> {
         let alive = tree::kill_descendants(&spare, self.caps);
         self.settle_ranks();
         self.settle_workers();
-        let left = self.reap();
-        Some((alive.ok()?, left?))
+        let reaped = self.reap();
+        Some((alive.ok()?, reaped?))
     }
 
     fn finish_clean(&mut self) {
