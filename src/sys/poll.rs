@@ -8,6 +8,8 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 
+use super::clock;
+
 /// One descriptor to wait for.
 #[derive(Clone, Copy, Debug)]
 pub struct Watch<'a> {
@@ -43,10 +45,19 @@ pub fn wait(watches: &[Watch<'_>], timeout: Option<Duration>) -> io::Result<Vec<
     }
 }
 
-/// Waits for one descriptor to become readable; `false` when the time is over first.
+/// Waits for one descriptor to become readable, through signals; `false` when the time is over first.
 ///
 /// # Errors
 /// As [`wait`].
 pub fn readable(fd: BorrowedFd<'_>, timeout: Option<Duration>) -> io::Result<bool> {
-    Ok(wait(&[Watch::read(fd)], timeout)?.first().copied().unwrap_or(false))
+    let end = timeout.map(|timeout| clock::boot().after(timeout));
+    loop {
+        let left = end.map(|end| end.since(clock::boot()));
+        if wait(&[Watch::read(fd)], left)?.contains(&true) {
+            return Ok(true);
+        }
+        if left == Some(Duration::ZERO) {
+            return Ok(false);
+        }
+    }
 }

@@ -141,22 +141,78 @@ fn from_lists(pid: i32) -> io::Result<Vec<i32>> {
     Ok(found)
 }
 
+/// A picture takes a while, and whoever is forked by one that ends meanwhile hangs in the air: such a picture is taken
+/// again. A machine full of short lives never holds still, so that has an end.
+const PICTURES: usize = 8;
+
 fn scan() -> io::Result<BTreeMap<i32, Vec<i32>>> {
-    let mut by_parent: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
-    for entry in std::fs::read_dir("/proc")? {
-        let name = entry?.file_name();
-        let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) else { continue };
-        match std::fs::read(format!("/proc/{pid}/stat")) {
-            Ok(bytes) => {
-                if let Some(stat) = parse_stat(&bytes) {
-                    by_parent.entry(stat.parent).or_default().push(pid);
-                }
-            }
-            Err(error) if is_gone(&error) => {}
-            Err(error) => return Err(error),
+    let mut picture = Picture::take()?;
+    for _ in 1..PICTURES {
+        if !picture.torn {
+            break;
         }
+        picture = Picture::take()?;
+    }
+    let mut by_parent: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
+    for (pid, parent) in picture.parents {
+        by_parent.entry(parent).or_default().push(pid);
     }
     Ok(by_parent)
+}
+
+struct Picture {
+    parents: BTreeMap<i32, i32>,
+    /// Somebody ended while it was taken, or has a parent that is not in it.
+    torn: bool,
+}
+
+impl Picture {
+    fn take() -> io::Result<Self> {
+        let mut picture = Self { parents: BTreeMap::new(), torn: false };
+        for entry in std::fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            if let Some(pid) = name.to_str().and_then(|name| name.parse::<i32>().ok()) {
+                picture.add(pid)?;
+            }
+        }
+        // A parent younger than its place in the walk, or a child that fell to somebody else since.
+        let known = |picture: &Self, parent: i32| parent == 0 || picture.parents.contains_key(&parent);
+        let loose: Vec<i32> = picture
+            .parents
+            .iter()
+            .filter(|(_, parent)| !known(&picture, **parent))
+            .map(|(pid, _)| *pid)
+            .collect();
+        for mut pid in loose {
+            const DEPTH: usize = 64;
+            for _ in 0..DEPTH {
+                match picture.add(pid)? {
+                    Some(parent) if !known(&picture, parent) => pid = parent,
+                    _ => break,
+                }
+            }
+        }
+        Ok(picture)
+    }
+
+    /// Notes the parent of now.
+    fn add(&mut self, pid: i32) -> io::Result<Option<i32>> {
+        match std::fs::read(format!("/proc/{pid}/stat")) {
+            Ok(bytes) => {
+                let parent = parse_stat(&bytes).map(|stat| stat.parent);
+                if let Some(parent) = parent {
+                    self.parents.insert(pid, parent);
+                }
+                Ok(parent)
+            }
+            Err(error) if is_gone(&error) => {
+                self.parents.remove(&pid);
+                self.torn = true;
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
 }
 
 fn is_gone(error: &io::Error) -> bool {

@@ -11,7 +11,11 @@ pub const MAX_PACKET: usize = 64 * 1024;
 
 /// One end.
 #[derive(Debug)]
-pub struct Packets(OwnedFd);
+pub struct Packets {
+    fd: OwnedFd,
+    /// Where messages are received; made when the first one is asked for.
+    buffer: Vec<u8>,
+}
 
 /// What a receive gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +45,7 @@ impl Packets {
     /// Takes an end that was inherited.
     #[must_use]
     pub fn new(fd: OwnedFd) -> Self {
-        Self(fd)
+        Self { fd, buffer: Vec::new() }
     }
 
     /// Two ends, closed on exec.
@@ -50,13 +54,13 @@ impl Packets {
     /// EMFILE, ENFILE, ENOMEM.
     pub fn pair() -> io::Result<(Self, Self)> {
         let (a, b) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
-        Ok((Self(a), Self(b)))
+        Ok((Self::new(a), Self::new(b)))
     }
 
     /// The descriptor, to hand it on.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
-        self.0
+        self.fd
     }
 
     /// Sends one message, at once or not at all. An empty one could not be told from the end and is not sent.
@@ -66,7 +70,7 @@ impl Packets {
             return Sent::TooLong;
         }
         loop {
-            match send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+            match send(self.fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
                 Ok(_) => return Sent::Done,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM) => return Sent::Full,
@@ -78,16 +82,13 @@ impl Packets {
 
     /// Receives one message if one is there.
     #[must_use]
-    pub fn receive(&self) -> Received {
-        let mut buffer = vec![0; MAX_PACKET + 1];
+    pub fn receive(&mut self) -> Received {
+        self.buffer.resize(MAX_PACKET + 1, 0);
         loop {
-            match recv(self.0.as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+            match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(0) => return Received::Closed,
                 Ok(n) if n > MAX_PACKET => return Received::Closed,
-                Ok(n) => {
-                    buffer.truncate(n);
-                    return Received::Packet(buffer);
-                }
+                Ok(n) => return Received::Packet(self.buffer.iter().take(n).copied().collect()),
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN) => return Received::Empty,
                 Err(_) => return Received::Closed,
@@ -98,6 +99,6 @@ impl Packets {
 
 impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }

@@ -10,6 +10,9 @@ use signal_hook::iterator::exfiltrator::WithOrigin;
 use signal_hook::iterator::exfiltrator::origin::Origin;
 use signal_hook::low_level::siginfo::{Cause, Chld, Sent};
 
+/// The signals' numbers by name.
+pub use signal_hook::consts::signal as number;
+
 /// One signal that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Received {

@@ -47,6 +47,14 @@ impl Owned {
     }
 }
 
+impl Reaped {
+    /// Nobody was there. A walk that reaped somebody does not say that: who ended may have forked just before.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ended.is_empty() && self.left.is_empty()
+    }
+}
+
 impl FromIterator<i32> for Owned {
     fn from_iter<I: IntoIterator<Item = i32>>(pids: I) -> Self {
         Self(pids.into_iter().collect())
@@ -90,8 +98,7 @@ pub fn reap_orphans(owned: &Owned, caps: Capabilities) -> io::Result<Reaped> {
     Ok(reaped)
 }
 
-/// Sends SIGKILL to every descendant but the spared children and what is below them. Returns who was alive, parents
-/// before children. One walk does not see who is forked meanwhile: repeat until nobody is left.
+/// Sends SIGKILL to every descendant but the spared children and what is below them. Returns who was alive. One walk does not see who is forked meanwhile: repeat until nobody is left.
 ///
 /// Whole groups are killed where they lie outside our session: that is atomic against fork, so a group that
 /// forks faster than a walk reads dies in one call.
@@ -122,15 +129,17 @@ pub fn kill_descendants(spare: &Owned, caps: Capabilities) -> io::Result<Vec<Sur
             continue;
         }
         todo.extend(source.of(pid)?.into_iter().map(|child| (pid, child)));
+        // A zombie's group as well: whoever lives for one fork only is a zombie by now, and its child is in there.
+        let foreign = own_session.is_some_and(|session| session != stat.session) && stat.group > 1;
+        if foreign && groups.insert(stat.group) {
+            let _ = process::kill_group(stat.group, SIGKILL);
+        }
         if stat.is_dead() {
             continue;
         }
         alive.push(Survivor { pid, state: stat.state });
-        let foreign = own_session.is_some_and(|session| session != stat.session) && stat.group > 1;
         if foreign {
-            if groups.insert(stat.group) {
-                let _ = process::kill_group(stat.group, SIGKILL);
-            }
+            // Done with its group.
         } else if parent == own_pid {
             let _ = process::kill(pid, SIGKILL);
         } else {
@@ -162,7 +171,7 @@ pub fn kill_all(spare: &Owned, caps: Capabilities, patience: Duration) -> Vec<Su
         let alive = kill_descendants(spare, caps);
         let reaped = reap_orphans(spare, caps);
         match (alive, reaped) {
-            (Ok(alive), Ok(reaped)) if alive.is_empty() && reaped.left.is_empty() => return Vec::new(),
+            (Ok(alive), Ok(reaped)) if alive.is_empty() && reaped.is_empty() => return Vec::new(),
             (alive, reaped) => {
                 if clock::boot() >= end {
                     return survivors(alive.unwrap_or_default(), reaped.unwrap_or_default().left);
@@ -170,7 +179,7 @@ pub fn kill_all(spare: &Owned, caps: Capabilities, patience: Duration) -> Vec<Su
             }
         }
         std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(10));
+        pause = (pause * 2).min(Duration::from_millis(5));
     }
 }
 
