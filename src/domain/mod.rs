@@ -15,6 +15,7 @@ pub mod agent;
 pub mod exit;
 pub mod first_failure;
 pub mod ids;
+pub mod last_words;
 pub mod ledger;
 pub mod mutant;
 pub mod note;
