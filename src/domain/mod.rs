@@ -18,6 +18,7 @@ pub mod first_failure;
 pub mod guardian;
 pub mod ids;
 pub mod lease;
+pub mod last_words;
 pub mod ledger;
 pub mod mutant;
 pub mod note;
