@@ -1,6 +1,7 @@
 //! relight: a job-resiliency launcher for multi-node training. See `docs/architecture.md` for the rings.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod cli;
 pub mod domain;
 pub mod guardian;
 pub mod ipc;
