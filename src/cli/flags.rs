@@ -341,7 +341,7 @@ pub struct InjectArgs {
     #[command(flatten)]
     pub run: RunRef,
     /// For kill-rank, stop-rank and cont-rank: the global rank
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub rank: u32,
     /// For kill-rank and kill-agent: the signal, by name or number
     #[arg(long, value_name = "NAME", default_value = "KILL")]

@@ -72,7 +72,7 @@ impl ProgramError {
             Self::NoScript { python: true, .. } => Some(
                 "relight starts python itself: leave the word out, or say --no-python before it".to_owned(),
             ),
-            Self::Launcher { instead, .. } => Some(format!("write: {instead}")),
+            Self::Launcher { instead, .. } => Some((*instead).to_owned()),
             Self::NoPython => {
                 Some("name one in PYTHON_EXEC, or say --no-python for a program that is none".to_owned())
             }
@@ -86,28 +86,25 @@ impl ProgramError {
     }
 }
 
+const ACCELERATE: &str = "in place of `accelerate launch`: relight run --nproc-per-node=N SCRIPT ARGS";
+const DEEPSPEED: &str = "in place of `deepspeed`: relight run --nproc-per-node=N SCRIPT ARGS";
+const TORCHRUN: &str = "relight takes torchrun's options itself: relight run --nproc-per-node=N SCRIPT ARGS";
+const MPI: &str =
+    "MPI programs are not covered; for a torch program: relight run --nproc-per-node=N SCRIPT ARGS";
+
 /// Launchers by the name of their program or module, and the line to write in their place.
 const LAUNCHERS: &[(&str, &str)] = &[
-    ("accelerate", "relight run --nproc-per-node=N SCRIPT ARGS (what `accelerate launch` would start)"),
-    (
-        "deepspeed",
-        "relight run --nproc-per-node=N SCRIPT --deepspeed ARGS (deepspeed.initialize reads our environment)",
-    ),
-    ("torchrun", "relight run with the options that torchrun has"),
-    ("torch.distributed.run", "relight run with the options that torchrun has"),
-    ("torch.distributed.launch", "relight run with the options that torchrun has"),
-    ("accelerate.commands.launch", "relight run --nproc-per-node=N SCRIPT ARGS"),
-    ("deepspeed.launcher.runner", "relight run --nproc-per-node=N SCRIPT ARGS"),
-    (
-        "mpirun",
-        "relight run --no-python PROGRAM ARGS (MPI programs need their own launcher: relight does not wire MPI up)",
-    ),
-    (
-        "mpiexec",
-        "relight run --no-python PROGRAM ARGS (MPI programs need their own launcher: relight does not wire MPI up)",
-    ),
-    ("srun", "srun … relight run ARGS (relight inside srun, not srun inside relight)"),
-    ("relight", "relight run once"),
+    ("accelerate", ACCELERATE),
+    ("accelerate.commands.launch", ACCELERATE),
+    ("deepspeed", DEEPSPEED),
+    ("deepspeed.launcher.runner", DEEPSPEED),
+    ("torchrun", TORCHRUN),
+    ("torch.distributed.run", TORCHRUN),
+    ("torch.distributed.launch", TORCHRUN),
+    ("mpirun", MPI),
+    ("mpiexec", MPI),
+    ("srun", "turn it round: srun [its options] relight run SCRIPT ARGS"),
+    ("relight", "say it once: relight run SCRIPT ARGS"),
 ];
 
 /// Refuses what cannot run, before anything is started.

@@ -30,6 +30,12 @@ pub enum RunsError {
         /// What may be meant.
         closest: Option<String>,
     },
+    /// Not the directory of a run.
+    #[error("{} is no run directory: there is no run.json in it", path.display())]
+    NotARun {
+        /// As typed.
+        path: PathBuf,
+    },
     /// The directory cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Unreadable {
@@ -49,7 +55,7 @@ impl RunsError {
             Self::NoSuchRun { .. } | Self::None { .. } => {
                 Some("runs of another place: --run-dir DIR".to_owned())
             }
-            Self::Unreadable { .. } => None,
+            Self::NotARun { .. } | Self::Unreadable { .. } => None,
         }
     }
 }
@@ -75,7 +81,10 @@ pub fn find(process: &Process, which: &RunRef) -> Result<PathBuf, Failure> {
         (run_dir, _) => base(process, run_dir.as_deref())?,
     };
     if let Some(path) = which.run.as_deref().filter(|run| run.contains('/')) {
-        return is_run(&process.cwd.join(path)).map_err(|source| unreadable(&process.cwd.join(path), source));
+        return is_run(&process.cwd.join(path)).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => RunsError::NotARun { path: PathBuf::from(path) }.into(),
+            _ => unreadable(Path::new(path), source),
+        });
     }
     let id = which.run.as_deref().or_else(|| process.var(env::RELIGHT_RUN_ID));
     let Some(id) = id else { return newest(&base) };
