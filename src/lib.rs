@@ -2,6 +2,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod agent;
+pub mod cli;
 pub mod domain;
 pub mod guardian;
 pub mod ipc;

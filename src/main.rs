@@ -1,2 +1,5 @@
 //! The one binary: the command line decides which process this is.
-fn main() {}
+
+fn main() -> std::process::ExitCode {
+    relight::cli::main()
+}

@@ -62,6 +62,7 @@ variables! {
     TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
     OMP_NUM_THREADS = Both "OMP_NUM_THREADS": "Passed on; `1` when unset and the node has more than one rank, as under torchrun.";
     CUDA_VISIBLE_DEVICES = Both "CUDA_VISIBLE_DEVICES": "Passed on. Counts the GPUs of `--nproc-per-node gpu`.";
+    HIP_VISIBLE_DEVICES = Both "HIP_VISIBLE_DEVICES": "Passed on. Counts the GPUs of `--nproc-per-node gpu` on AMD machines.";
     // Ours.
     RELIGHT_RUN_ID = Both "RELIGHT_RUN_ID": "The run id. Read as the default of `--run-id`, and set for every rank. A `relight run` inside a rank does not take the id of the run around it.";
     RELIGHT_ATTEMPT = Both "RELIGHT_ATTEMPT": "The attempt, as `TORCHELASTIC_RESTART_COUNT`. Its presence tells a nested `relight run` that it runs inside a rank.";

@@ -1,0 +1,157 @@
+//! What this process knows of itself and of its machine.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::{IsTerminal as _, Read as _};
+use std::path::{Path, PathBuf};
+
+use super::failure::ConfigError;
+use crate::domain::env;
+use crate::domain::settings::{ConfigFile, Facts};
+
+/// Where a site may say what holds for every run on its machines.
+pub const SITE_FILE: &str = "/etc/relight.conf";
+
+/// The process as it was started.
+#[derive(Clone, Debug)]
+pub struct Process {
+    /// The path or name that it was called by.
+    pub called_as: OsString,
+    /// The whole environment.
+    pub env: Vec<(OsString, OsString)>,
+    /// The documented variables that are valid UTF-8.
+    pub known: BTreeMap<String, String>,
+    /// The working directory; `/` where it is gone.
+    pub cwd: PathBuf,
+}
+
+impl Process {
+    /// Reads environment and working directory, once.
+    #[must_use]
+    pub fn of(called_as: &OsStr) -> Self {
+        let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let known = env::ALL
+            .iter()
+            .filter_map(|var| {
+                let (_, value) = env.iter().find(|(name, _)| name == var.name)?;
+                Some((var.name.to_owned(), value.to_str()?.to_owned()))
+            })
+            .collect();
+        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        Self { called_as: called_as.to_owned(), env, known, cwd }
+    }
+
+    /// A documented variable that is there, not empty, and valid UTF-8.
+    #[must_use]
+    pub fn var(&self, var: env::EnvVar) -> Option<&str> {
+        self.known.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// What settings depend on.
+    #[must_use]
+    pub fn facts(&self) -> Facts {
+        Facts {
+            as_torchrun: super::is_torchrun(&self.called_as),
+            at_terminal: std::io::stdin().is_terminal(),
+            cpus: std::thread::available_parallelism()
+                .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
+            gpus: gpus(self),
+            node: self.node(),
+            cwd: self.cwd.clone(),
+            stamp: jiff::ZonedDateTime::now().strftime("%Y%m%d-%H%M%S").to_string(),
+            random: random(),
+        }
+    }
+
+    /// `SLURMD_NODENAME`, else the host name.
+    #[must_use]
+    pub fn node(&self) -> String {
+        if let Some(name) = self.var(env::SLURMD_NODENAME) {
+            return name.to_owned();
+        }
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        let name = name.trim();
+        if name.is_empty() || name.contains('/') { "localhost".to_owned() } else { name.to_owned() }
+    }
+
+    /// The configuration files in order: the one that is named, then the site's.
+    ///
+    /// # Errors
+    /// The named one cannot be read, or one makes no sense.
+    pub fn config_files(&self, named: Option<&str>) -> Result<Vec<ConfigFile>, ConfigError> {
+        let named = named.or_else(|| self.var(env::RELIGHT_CONFIG));
+        let mut files = Vec::new();
+        if let Some(name) = named {
+            files.push(config_file(&self.cwd.join(name))?);
+        }
+        match config_file(Path::new(SITE_FILE)) {
+            Ok(file) => files.push(file),
+            Err(ConfigError::Read { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+        Ok(files)
+    }
+}
+
+fn config_file(path: &Path) -> Result<ConfigFile, ConfigError> {
+    const LONGEST: u64 = 256 * 1024;
+    let read = || {
+        let mut text = String::new();
+        std::fs::File::open(path)?.take(LONGEST + 1).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    match read() {
+        Ok(text) if text.len() as u64 > LONGEST => Err(ConfigError::TooLarge { path: path.to_owned() }),
+        Ok(text) => Ok(ConfigFile::parse(path, &text)?),
+        Err(source) => Err(ConfigError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// Sixteen random bits, to tell two runs of one second apart; the process id serves where there are none.
+fn random() -> u16 {
+    getrandom::u32().map_or_else(|_| (std::process::id() & 0xffff) as u16, |bits| (bits & 0xffff) as u16)
+}
+
+/// GPUs that a rank would see: those of the machine, less what the environment hides.
+fn gpus(process: &Process) -> u32 {
+    let (there, visible) = match nvidia() {
+        0 => (amd(), process.known.get(env::HIP_VISIBLE_DEVICES.name)),
+        n => (n, process.known.get(env::CUDA_VISIBLE_DEVICES.name)),
+    };
+    match visible {
+        None => there,
+        Some(_) if there == 0 => 0,
+        Some(list) => {
+            // As the drivers read it: the list ends at the first entry that is no device.
+            let listed =
+                list.split(',').map(str::trim).take_while(|entry| !entry.is_empty() && *entry != "-1");
+            let slices = list.trim_start().starts_with("MIG");
+            let listed = u32::try_from(listed.count()).unwrap_or(u32::MAX);
+            if slices { listed } else { listed.min(there) }
+        }
+    }
+}
+
+fn nvidia() -> u32 {
+    let counted = |dir: &str, is_device: fn(&str) -> bool| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let devices = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_device)).count();
+        u32::try_from(devices).unwrap_or(u32::MAX)
+    };
+    match counted("/proc/driver/nvidia/gpus", |_| true) {
+        // Containers see device files only.
+        0 => counted("/dev", |name| {
+            name.strip_prefix("nvidia")
+                .is_some_and(|no| !no.is_empty() && no.bytes().all(|b| b.is_ascii_digit()))
+        }),
+        n => n,
+    }
+}
+
+fn amd() -> u32 {
+    let nodes = std::fs::read_dir("/sys/class/kfd/kfd/topology/nodes").into_iter().flatten().flatten();
+    let is_gpu = |node: &std::fs::DirEntry| {
+        std::fs::read_to_string(node.path().join("gpu_id")).is_ok_and(|id| id.trim() != "0")
+    };
+    u32::try_from(nodes.filter(is_gpu).count()).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,202 @@
+//! Everything that can go wrong before and beside a run: one sentence, one exit code, perhaps a hint.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::inject::InjectError;
+use super::program::ProgramError;
+use super::runs::RunsError;
+use crate::domain::exit_code::Outcome;
+use crate::domain::settings::{FileError, SettingsError};
+
+/// A command line that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UsageError {
+    /// No such option.
+    #[error("there is no option {option}")]
+    UnknownOption {
+        /// As typed.
+        option: String,
+        /// What may be meant.
+        closest: Option<String>,
+    },
+    /// A prefix of several options.
+    #[error("{option} can mean {}", candidates.join(" or "))]
+    Ambiguous {
+        /// As typed.
+        option: String,
+        /// What it can mean.
+        candidates: Vec<String>,
+    },
+    /// An option of torchrun that relight does not have.
+    #[error("relight does not have torchrun's --{option}: {sentence}")]
+    NotThere {
+        /// The option.
+        option: String,
+        /// Why, and what to do.
+        sentence: &'static str,
+    },
+    /// The value is missing.
+    #[error("{option} needs a value")]
+    NeedsValue {
+        /// As typed.
+        option: String,
+    },
+    /// A flag with a value.
+    #[error("{option} takes no value")]
+    TakesNoValue {
+        /// As typed.
+        option: String,
+    },
+    /// Arguments are kept as UTF-8.
+    #[error("the argument '{word}' is not valid UTF-8")]
+    NotUtf8 {
+        /// As it can be shown.
+        word: String,
+    },
+    /// Nothing to run.
+    #[error("there is no program to run")]
+    NoProgram,
+    /// `--json` without `--dry-run`.
+    #[error("--json shows what --dry-run finds out; a run has no JSON output of its own yet")]
+    JsonAlone,
+    /// What clap says.
+    #[error("{sentence}")]
+    Clap {
+        /// Its sentence.
+        sentence: String,
+        /// Its tip.
+        tip: Option<String>,
+    },
+}
+
+impl UsageError {
+    /// One sentence, and the tip, of an error of clap's.
+    #[must_use]
+    pub fn of_clap(error: &clap::Error) -> Self {
+        let text = error.to_string();
+        let mut sentence: Vec<&str> = Vec::new();
+        let mut tip = None;
+        for line in text.lines().map(str::trim) {
+            if let Some(found) = line.strip_prefix("tip: ") {
+                tip.get_or_insert_with(|| found.to_owned());
+            } else if line.starts_with("Usage:") || line.starts_with("For more information") {
+                break;
+            } else if !line.is_empty() && tip.is_none() {
+                sentence.push(line.strip_prefix("error: ").unwrap_or(line));
+            }
+        }
+        let wrong = match error.get(clap::error::ContextKind::InvalidSubcommand) {
+            Some(clap::error::ContextValue::String(word)) => Some(word),
+            _ => None,
+        };
+        match wrong {
+            Some(word) if tip.is_none() && word.ends_with(".py") => Self::Clap {
+                sentence: format!("there is no command '{word}'"),
+                tip: Some(format!("to run the script: relight run {word}")),
+            },
+            Some(word) => Self::Clap { sentence: format!("there is no command '{word}'"), tip },
+            None => Self::Clap { sentence: sentence.join(" "), tip },
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::UnknownOption { closest, .. } => Some(match closest {
+                Some(word) => format!("did you mean --{word}?"),
+                None => {
+                    "options of the program stand behind it; relight's own: relight run --help".to_owned()
+                }
+            }),
+            Self::NoProgram => Some("relight run [OPTIONS] SCRIPT [ARGS]...".to_owned()),
+            Self::Clap { tip, .. } => tip.clone(),
+            Self::JsonAlone
+            | Self::Ambiguous { .. }
+            | Self::NotThere { .. }
+            | Self::NeedsValue { .. }
+            | Self::TakesNoValue { .. }
+            | Self::NotUtf8 { .. } => None,
+        }
+    }
+}
+
+/// A configuration file that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// It cannot be read.
+    #[error("cannot read the configuration file {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// It is no configuration file.
+    #[error("{} is too large for a configuration file", path.display())]
+    TooLarge {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It makes no sense.
+    #[error(transparent)]
+    Parse(#[from] FileError),
+}
+
+/// Why a command was not performed.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The command line makes no sense.
+    #[error(transparent)]
+    Usage(#[from] UsageError),
+    /// A setting cannot hold.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A configuration file cannot be used.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The program cannot be started.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// There is no such run.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
+    /// A fault could not be injected.
+    #[error(transparent)]
+    Inject(#[from] InjectError),
+    /// The output could not be written.
+    #[error("cannot write the output: {0}")]
+    Output(io::Error),
+    /// A process of this program that only the program itself starts, or a part that this build lacks.
+    #[error("{0} is not part of this build")]
+    NotBuilt(&'static str),
+}
+
+impl Failure {
+    /// How the launcher ends with it.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::Usage(_) | Self::Settings(_) | Self::Config(_) | Self::Program(_) | Self::Runs(_) => {
+                Outcome::Usage
+            }
+            Self::Inject(error) => error.outcome(),
+            Self::Output(_) | Self::NotBuilt(_) => Outcome::Failed,
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Usage(error) => error.hint(),
+            Self::Settings(error) => error.hint(),
+            Self::Config(ConfigError::Parse(error)) => error.hint(),
+            Self::Program(error) => error.hint(),
+            Self::Runs(error) => error.hint(),
+            Self::Inject(error) => error.hint(),
+            Self::Config(ConfigError::Read { .. } | ConfigError::TooLarge { .. })
+            | Self::Output(_)
+            | Self::NotBuilt(_) => None,
+        }
+    }
+}

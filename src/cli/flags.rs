@@ -1,0 +1,389 @@
+//! The command line's shape, for clap. Values stay texts here: what they mean is decided in one place for the
+//! command line, variables and files alike ([`crate::domain::settings`]).
+
+use std::path::PathBuf;
+
+use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand, ValueEnum};
+
+use crate::domain::settings::{Args, IGNORED, Key};
+
+/// relight relights the torch: it starts the ranks of a training job, sees one die, and restarts them in place.
+#[derive(Debug, Parser)]
+#[command(
+    name = "relight",
+    version,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    subcommand_required = true,
+    arg_required_else_help = true,
+    args_override_self = true
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program in several ranks and keep it alive
+    Run(Box<RunFlags>),
+    /// Show where a run stands
+    Status(StatusArgs),
+    /// Explain the incidents of a run
+    Why(StatusArgs),
+    /// Show the output of a run's ranks
+    Logs(LogsArgs),
+    /// Show the journal of a run
+    Events(EventsArgs),
+    /// Remove the directories of finished runs
+    Gc(GcArgs),
+    /// Show settings
+    Config {
+        /// What about them.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Make something fail in a run, to see it recover
+    Inject(InjectArgs),
+    /// Print a part of the documentation
+    #[command(hide = true)]
+    Gen {
+        /// Which.
+        what: Generated,
+    },
+}
+
+/// `relight config …`
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Show every setting that a run would have
+    Show(Box<ConfigShow>),
+}
+
+/// `relight config show`
+#[derive(Debug, ClapArgs)]
+pub struct ConfigShow {
+    /// Say where each value comes from
+    #[arg(long)]
+    pub origin: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Options of `run`.
+    #[command(flatten)]
+    pub run: RunOptions,
+}
+
+/// `relight run`
+#[derive(Debug, ClapArgs)]
+#[command(override_usage = "relight run [OPTIONS] SCRIPT [ARGS]...", after_help = AFTER_RUN)]
+pub struct RunFlags {
+    /// Show what would be started, and start nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// With --dry-run: print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Options that are settings.
+    #[command(flatten)]
+    pub run: RunOptions,
+    /// Script, module or program, and its arguments
+    #[arg(value_name = "SCRIPT", trailing_var_arg = true)]
+    pub program: Vec<String>,
+}
+
+const AFTER_RUN: &str = "Options end at SCRIPT: everything behind it is the script's. Long options may be written \
+with hyphens or underscores and shortened while they stay unique. Each has a variable or a line in a configuration \
+file as its default: relight config show --origin.";
+
+/// The options of `run` that are settings.
+#[derive(Debug, Default, ClapArgs)]
+pub struct RunOptions {
+    /// One node, this one (which is all that this version runs)
+    #[arg(long, help_heading = "Ranks")]
+    pub standalone: bool,
+    /// Nodes of the world: 1 in this version
+    #[arg(long, value_name = "N|MIN:MAX", help_heading = "Ranks")]
+    pub nnodes: Option<String>,
+    /// Ranks of this node [default: 1]
+    #[arg(long, value_name = "N|auto|gpu|cpu", help_heading = "Ranks")]
+    pub nproc_per_node: Option<String>,
+    /// SCRIPT is a Python module, as for `python -m`
+    #[arg(short, long, help_heading = "Ranks")]
+    pub module: bool,
+    /// SCRIPT is a program, not Python
+    #[arg(long, help_heading = "Ranks")]
+    pub no_python: bool,
+    /// ROLE_NAME of the ranks, and part of the prefix of their lines [default: default]
+    #[arg(long, value_name = "NAME", help_heading = "Ranks")]
+    pub role: Option<String>,
+
+    /// Failures that may be followed by a restart: a number or `unlimited` [default: 0 at a terminal and under the
+    /// name torchrun, else unlimited]
+    #[arg(long, value_name = "N", help_heading = "Failures")]
+    pub max_restarts: Option<String>,
+    /// From the first signal to SIGKILL, for every stop [default: 2 s for a restart, 30 s at the end]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub shutdown_timeout: Option<String>,
+    /// Silence after which a node is lost [default: 20 s]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub lost_after: Option<String>,
+    /// How long a world may wait for its nodes [default: 10 min]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub join_timeout: Option<String>,
+    /// How long a run goes on while its run directory cannot be written [default: 10 min]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub store_timeout: Option<String>,
+    /// How long ranks may run without a word from the coordinator. lease: rolling grants also in a world of one
+    /// node [default: auto]
+    #[arg(long, value_name = "auto|lease", help_heading = "Failures")]
+    pub grant: Option<String>,
+
+    /// Where the ranks' logs lie; /dev/null: no files [default: in the run directory]
+    #[arg(long, value_name = "DIR", help_heading = "Output")]
+    pub log_dir: Option<String>,
+    /// Streams that go to files only: 0 none, 1 stdout, 2 stderr, 3 both, or a map such as 0:3,1:1
+    #[arg(short, long, value_name = "STREAMS", help_heading = "Output")]
+    pub redirects: Option<String>,
+    /// Streams that go to files and, behind a prefix, to the console
+    #[arg(short, long, value_name = "STREAMS", help_heading = "Output")]
+    pub tee: Option<String>,
+    /// Local ranks that the console shows [default: all]
+    #[arg(long, value_name = "N,N,…", help_heading = "Output")]
+    pub local_ranks_filter: Option<String>,
+
+    /// Name of the run [default: the time and a random number; in a batch job its id and a count]
+    #[arg(long, alias = "rdzv-id", value_name = "ID", help_heading = "Run")]
+    pub run_id: Option<String>,
+    /// Where run directories lie [default: $SLURM_SUBMIT_DIR/.relight in a job, else $XDG_STATE_HOME/relight or
+    /// ~/.local/state/relight]
+    #[arg(long, value_name = "DIR", help_heading = "Run")]
+    pub run_dir: Option<String>,
+    /// A file with one `option = value` a line
+    #[arg(long, value_name = "FILE", help_heading = "Run")]
+    pub config: Option<String>,
+
+    /// Options of torchrun that have no effect here.
+    #[command(flatten)]
+    pub ignored: IgnoredOptions,
+}
+
+/// Options of torchrun that are accepted and change nothing.
+#[derive(Debug, Default, ClapArgs)]
+pub struct IgnoredOptions {
+    /// Accepted: relight finds its nodes itself
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    rdzv_backend: Option<String>,
+    /// Accepted: relight finds its nodes itself
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    rdzv_endpoint: Option<String>,
+    /// Accepted: relight finds its nodes itself
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    rdzv_conf: Option<String>,
+    /// Accepted: every attempt has its own
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    master_addr: Option<String>,
+    /// Accepted: every attempt has its own
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    master_port: Option<String>,
+    /// Accepted: relight gives the numbers
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    node_rank: Option<String>,
+    /// Accepted
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    local_addr: Option<String>,
+    /// Accepted: an end is seen at once
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    monitor_interval: Option<String>,
+    /// Accepted: ranks are programs of their own
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    start_method: Option<String>,
+    /// Accepted: see `relight events`
+    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    event_log_handler: Option<String>,
+}
+
+impl RunOptions {
+    /// As typed, with the program that follows the options.
+    #[must_use]
+    pub fn args(&self, program: &[String]) -> Args {
+        let flag = |given: bool| given.then(|| "1".to_owned());
+        let text = |value: &Option<String>| value.clone();
+        let given = Key::ALL.into_iter().filter_map(|key| {
+            let typed = match key {
+                Key::Standalone => flag(self.standalone),
+                Key::Nnodes => text(&self.nnodes),
+                Key::NprocPerNode => text(&self.nproc_per_node),
+                Key::MaxRestarts => text(&self.max_restarts),
+                Key::Module => flag(self.module),
+                Key::NoPython => flag(self.no_python),
+                Key::LogDir => text(&self.log_dir),
+                Key::Redirects => text(&self.redirects),
+                Key::Tee => text(&self.tee),
+                Key::Role => text(&self.role),
+                Key::LocalRanksFilter => text(&self.local_ranks_filter),
+                Key::ShutdownTimeout => text(&self.shutdown_timeout),
+                Key::RunId => text(&self.run_id),
+                Key::RunDir => text(&self.run_dir),
+                Key::LostAfter => text(&self.lost_after),
+                Key::JoinTimeout => text(&self.join_timeout),
+                Key::StoreTimeout => text(&self.store_timeout),
+                Key::Grant => text(&self.grant),
+            };
+            typed.map(|typed| (key, typed))
+        });
+        Args {
+            values: given.collect(),
+            ignored: self.ignored.names(),
+            program: program.first().cloned(),
+            args: program.get(1..).unwrap_or_default().to_vec(),
+        }
+    }
+}
+
+impl IgnoredOptions {
+    fn names(&self) -> Vec<String> {
+        let given = |name: &str| match name {
+            "rdzv-backend" => self.rdzv_backend.is_some(),
+            "rdzv-endpoint" => self.rdzv_endpoint.is_some(),
+            "rdzv-conf" => self.rdzv_conf.is_some(),
+            "master-addr" => self.master_addr.is_some(),
+            "master-port" => self.master_port.is_some(),
+            "node-rank" => self.node_rank.is_some(),
+            "local-addr" => self.local_addr.is_some(),
+            "monitor-interval" => self.monitor_interval.is_some(),
+            "start-method" => self.start_method.is_some(),
+            "event-log-handler" => self.event_log_handler.is_some(),
+            _ => false,
+        };
+        IGNORED.iter().filter(|(name, _)| given(name)).map(|(name, _)| (*name).to_owned()).collect()
+    }
+}
+
+/// Which run.
+#[derive(Clone, Debug, Default, ClapArgs)]
+pub struct RunRef {
+    /// Run id, or path of a run directory [default: the newest run]
+    #[arg(value_name = "RUN")]
+    pub run: Option<String>,
+    /// Where run directories lie
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<String>,
+}
+
+/// `relight status` and `relight why`
+#[derive(Debug, ClapArgs)]
+pub struct StatusArgs {
+    /// Which run.
+    #[command(flatten)]
+    pub run: RunRef,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `relight logs`
+#[derive(Debug, ClapArgs)]
+pub struct LogsArgs {
+    /// Which run.
+    #[command(flatten)]
+    pub run: RunRef,
+    /// Only this rank
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u32>,
+    /// Only this attempt [default: the newest]
+    #[arg(long, value_name = "N")]
+    pub attempt: Option<u64>,
+    /// Go on as lines are added
+    #[arg(short, long)]
+    pub follow: bool,
+}
+
+/// `relight events`
+#[derive(Debug, ClapArgs)]
+pub struct EventsArgs {
+    /// Which run.
+    #[command(flatten)]
+    pub run: RunRef,
+    /// Replay the journal in this directory and show what follows from it
+    #[arg(long, value_name = "DIR", conflicts_with = "run")]
+    pub replay: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `relight gc`
+#[derive(Debug, ClapArgs)]
+pub struct GcArgs {
+    /// Where run directories lie
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<String>,
+    /// Keep so many of the newest finished runs
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub keep: usize,
+    /// Show what would be removed, and remove nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `relight inject`
+#[derive(Debug, ClapArgs)]
+pub struct InjectArgs {
+    /// What to do
+    pub fault: Fault,
+    /// Which run.
+    #[command(flatten)]
+    pub run: RunRef,
+    /// For kill-rank, stop-rank and cont-rank: the global rank
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub rank: u32,
+    /// For kill-rank and kill-agent: the signal, by name or number
+    #[arg(long, value_name = "NAME", default_value = "KILL")]
+    pub signal: String,
+}
+
+/// A fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fault {
+    /// Signal a rank
+    KillRank,
+    /// Stop a rank (SIGSTOP): it hangs
+    StopRank,
+    /// Let a stopped rank go on
+    ContRank,
+    /// Signal the agent
+    KillAgent,
+    /// Stop the agent (SIGSTOP)
+    StopAgent,
+}
+
+/// A generated part of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Generated {
+    /// Of docs/environment.md
+    EnvTable,
+    /// Of docs/exit-codes.md
+    ExitCodes,
+    /// Of docs/cli.md
+    Cli,
+}
+
+/// The definition of a command, built.
+#[must_use]
+pub fn subcommand(path: &[&str]) -> clap::Command {
+    let mut command = Cli::command();
+    command.build();
+    for name in path {
+        match command.find_subcommand(name) {
+            Some(found) => command = found.clone(),
+            None => break,
+        }
+    }
+    command
+}

@@ -1,0 +1,214 @@
+//! `relight inject`: signals to the processes of a run, found by what the run's status says of them. A process
+//! is signalled only when its start time is the one in the status: a number that was given to another process
+//! meanwhile is never hit.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::facts::Process;
+use super::failure::Failure;
+use super::flags::{Fault, InjectArgs};
+use super::{output, runs};
+use crate::domain::exit::signal_name;
+use crate::domain::exit_code::Outcome;
+
+/// A fault that could not be injected.
+#[derive(Debug, thiserror::Error)]
+pub enum InjectError {
+    /// No such signal.
+    #[error("there is no signal '{typed}'")]
+    NoSignal {
+        /// As typed.
+        typed: String,
+    },
+    /// The status cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The status makes no sense.
+    #[error("{} is no status of a run: {source}", path.display())]
+    NoStatus {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: serde_json::Error,
+    },
+    /// The run has no such process now.
+    #[error("the run has no {what} now")]
+    NotThere {
+        /// Which.
+        what: Target,
+    },
+    /// The process of the status has ended.
+    #[error("the process {pid} ({what}) has ended, or its number belongs to another process now")]
+    Gone {
+        /// Which.
+        what: Target,
+        /// Its number.
+        pid: i32,
+    },
+    /// The kernel refused.
+    #[error("cannot send {} to process {pid} ({what}): {source}", signal_name(*signal))]
+    Refused {
+        /// Which.
+        what: Target,
+        /// Its number.
+        pid: i32,
+        /// The signal.
+        signal: u8,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl InjectError {
+    /// How the command ends with it.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match self {
+            Self::NoSignal { .. } => Outcome::Usage,
+            Self::Unreadable { .. }
+            | Self::NoStatus { .. }
+            | Self::NotThere { .. }
+            | Self::Gone { .. }
+            | Self::Refused { .. } => Outcome::Failed,
+        }
+    }
+
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoSignal { .. } => {
+                Some("a name such as KILL, SIGTERM or STOP, or a number from 1 to 64".to_owned())
+            }
+            Self::Unreadable { .. }
+            | Self::NoStatus { .. }
+            | Self::NotThere { .. }
+            | Self::Gone { .. }
+            | Self::Refused { .. } => None,
+        }
+    }
+}
+
+/// A process of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// A rank, by its global number.
+    Rank(u32),
+    /// The agent of this node.
+    Agent,
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Rank(rank) => write!(f, "rank {rank}"),
+            Self::Agent => f.write_str("agent"),
+        }
+    }
+}
+
+/// A process as the status names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct ProcessId {
+    /// Its number.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot (`/proc/<pid>/stat`).
+    pub start_time: u64,
+}
+
+/// What injection needs of `status.json`; fields that it does not know are ignored.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct StatusPids {
+    /// The agent of this node.
+    pub agent: Option<ProcessId>,
+    /// The ranks of this node that run.
+    pub ranks: Vec<RankPid>,
+}
+
+/// A rank as the status names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub struct RankPid {
+    /// Its global number.
+    pub rank: u32,
+    /// Its process number; absent while it does not run.
+    pub pid: Option<i32>,
+    /// When it started, in clock ticks since boot.
+    pub start_time: Option<u64>,
+}
+
+impl StatusPids {
+    /// The process that is meant.
+    #[must_use]
+    pub fn process(&self, target: Target) -> Option<ProcessId> {
+        match target {
+            Target::Agent => self.agent,
+            Target::Rank(rank) => {
+                let found = self.ranks.iter().find(|one| one.rank == rank)?;
+                Some(ProcessId { pid: found.pid?, start_time: found.start_time? })
+            }
+        }
+    }
+}
+
+/// Performs `relight inject`.
+///
+/// # Errors
+/// There is no such run, process or signal, or it may not be signalled.
+pub fn inject(process: &Process, args: &InjectArgs) -> Result<Outcome, Failure> {
+    let typed =
+        || signal_number(&args.signal).ok_or_else(|| InjectError::NoSignal { typed: args.signal.clone() });
+    let (target, signal) = match args.fault {
+        Fault::KillRank => (Target::Rank(args.rank), typed()?),
+        Fault::StopRank => (Target::Rank(args.rank), STOP),
+        Fault::ContRank => (Target::Rank(args.rank), CONT),
+        Fault::KillAgent => (Target::Agent, typed()?),
+        Fault::StopAgent => (Target::Agent, STOP),
+    };
+    let run_dir = runs::find(process, &args.run)?;
+    let found = status(&run_dir)?.process(target).ok_or(InjectError::NotThere { what: target })?;
+    send(target, found, signal)?;
+    let text = format!("{} sent to {target} (process {})\n", signal_name(signal), found.pid);
+    output::print(&text).map(|()| Outcome::Finished)
+}
+
+const CONT: u8 = 18;
+const STOP: u8 = 19;
+
+fn status(run_dir: &Path) -> Result<StatusPids, InjectError> {
+    let path = run_dir.join("status.json");
+    let text = match std::fs::read(&path) {
+        Ok(text) => text,
+        Err(source) => return Err(InjectError::Unreadable { path, source }),
+    };
+    serde_json::from_slice(&text).map_err(|source| InjectError::NoStatus { path, source })
+}
+
+/// A signal by name, with or without `SIG`, or by number.
+#[must_use]
+pub fn signal_number(typed: &str) -> Option<u8> {
+    if let Ok(no) = typed.parse::<u8>() {
+        return (1..=64).contains(&no).then_some(no);
+    }
+    let name = typed.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    (1..=31).find(|no| signal_name(*no).strip_prefix("SIG") == Some(name))
+}
+
+/// Opens the process first and looks at its start time then: what was opened cannot be another process later.
+fn send(what: Target, found: ProcessId, signal: u8) -> Result<(), InjectError> {
+    let pid = found.pid;
+    match super::landing::signal(found, signal) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(InjectError::Gone { what, pid }),
+        Err(source) => Err(InjectError::Refused { what, pid, signal, source }),
+    }
+}

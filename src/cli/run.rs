@@ -1,0 +1,78 @@
+//! `relight run`: from the command line to everything that the guardian and its agents need.
+
+use super::facts::Process;
+use super::failure::{Failure, UsageError};
+use super::flags::{RunFlags, RunOptions};
+use super::{interpreter, landing, program, show};
+use crate::domain::exit_code::Outcome;
+use crate::domain::settings::{NodeContext, Settings};
+use crate::domain::spec::{NodeSpec, ProgramKind, RunSpec};
+
+/// Everything that a run is started from.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// Every setting with its origin.
+    pub settings: Settings,
+    /// What the coordinator binds.
+    pub spec: RunSpec,
+    /// What this node brings.
+    pub node: NodeSpec,
+    /// What this node's processes need beside.
+    pub context: NodeContext,
+}
+
+/// Performs `relight run`.
+///
+/// # Errors
+/// Nothing was started, and why.
+pub fn run(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Outcome, Failure> {
+    if flags.json && !flags.dry_run {
+        return Err(UsageError::JsonAlone.into());
+    }
+    let launch = prepare(process, &flags.run, program)?;
+    if flags.dry_run {
+        return show::dry_run(&launch, flags.json);
+    }
+    landing::run(launch)
+}
+
+/// Settings of the options, the environment and the configuration files.
+///
+/// # Errors
+/// A file or a value makes no sense.
+pub fn settings(process: &Process, options: &RunOptions, program: &[String]) -> Result<Settings, Failure> {
+    let files = process.config_files(options.config.as_deref())?;
+    Ok(Settings::resolve(&options.args(program), &process.facts(), &process.known, &files)?)
+}
+
+/// Checks everything that can be checked before a run and puts it together.
+///
+/// # Errors
+/// A setting, the program or the interpreter is wrong.
+pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> Result<Launch, Failure> {
+    let mut settings = settings(process, options, program)?;
+    if program.is_empty() {
+        return Err(UsageError::NoProgram.into());
+    }
+    program::check(&settings, process)?;
+    let python = match settings.kind() {
+        ProgramKind::Binary => None,
+        ProgramKind::Script | ProgramKind::Module => {
+            let found = interpreter::find(process)?;
+            Some((found.path, found.from.to_owned()))
+        }
+    };
+    count_in_job(&mut settings);
+    let context = settings.node_context(&process.cwd, python, process.env.clone());
+    Ok(Launch { spec: settings.run_spec(), node: settings.node_spec(&process.cwd), context, settings })
+}
+
+/// In a batch job the k-th relight command has the run id `<job id>.<k>`: the first that has no directory.
+fn count_in_job(settings: &mut Settings) {
+    const MOST: u32 = 10_000;
+    for k in 0..MOST {
+        if !settings.count_in_job(k) || !settings.own_dir().exists() {
+            break;
+        }
+    }
+}
