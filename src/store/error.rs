@@ -8,7 +8,7 @@ use crate::sys::files::{self, Meaning};
 
 /// One file call that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("{call} {}: {source} ({})", path.display(), files::errno_name(source))]
+#[error("{call} {}: {}", path.display(), files::error_text(source))]
 pub struct IoTrouble {
     /// The call, for people: `fsync`, `link`.
     pub call: &'static str,

@@ -117,7 +117,18 @@ fn what_is_no_run_directory_of_ours_is_refused() {
     see();
     fs::remove_dir(dir.join(names::NONCE)).unwrap();
     see();
-    insta::assert_snapshot!(seen.join("\n"), @"");
+    insta::assert_snapshot!(seen.join("\n"), @r#"
+    the run directory BASE/run1 is a symbolic link; name the directory itself with --run-dir
+    BASE/run1 is not a directory; choose another place with --run-dir
+    BASE/run1 is no run directory: it holds "thesis.tex" and no run.json; choose an empty or new directory with --run-dir, or another --run-id
+    others may write into the run directory BASE/run1 (mode 0777); take the permission away: chmod go-w
+    BASE/run1/run.json is damaged: it cannot be read as what it should be; look at the file, or start with another --run-id; nothing was changed
+    BASE/run1 was made by a newer relight (layout 9, this one knows 1); use the newer relight, or another --run-id
+    others may read BASE/run1/secret (mode 0644); take the permission away (chmod 600), or start with another --run-id
+    BASE/run1/secret is damaged: it is missing; look at the file, or start with another --run-id; nothing was changed
+    BASE/run1/secret is damaged: it cannot be read as what it should be; look at the file, or start with another --run-id; nothing was changed
+    BASE/run1/nonce is damaged: it is missing; look at the file, or start with another --run-id; nothing was changed
+    "#);
 }
 
 #[test]
@@ -167,7 +178,15 @@ fn full_read_only_and_closed_places_are_named() {
         (r"\d+ bytes free", "N bytes free"),
         (r"\.tmp-[0-9a-f]+", ".tmp-X"),
     ]}, {
-        insta::assert_snapshot!(text, @"");
+        insta::assert_snapshot!(text, @r"
+        no space is left for the run directory BASE/run1 (N bytes free); free some space (relight gc), or choose another place with --run-dir
+        no space is left for the run directory BASE/run1 (N bytes free); free some space (relight gc), or choose another place with --run-dir
+        the run directory BASE/run1 is on a read-only file system; choose a writable place with --run-dir
+        the run directory BASE/run1 is not writable; choose a writable place with --run-dir
+        the file system of BASE/run1 has no hard links, which the journal needs; choose a place on another file system with --run-dir
+        the file system of BASE/run1 has no hard links, which the journal needs; choose a place on another file system with --run-dir
+        the run directory cannot be used: fsync BASE/run1/.tmp-X: EIO, I/O error; check the file system, or choose another place with --run-dir
+        ");
     });
 }
 
@@ -188,10 +207,10 @@ fn the_tail_is_found_by_reading_and_damage_before_it_is_seen() {
 
     put(&dir, &record(4, 4));
     let error = open_in(base.path()).unwrap_err();
-    insta::assert_snapshot!(said(base.path(), &error), @"");
+    insta::assert_snapshot!(said(base.path(), &error), @"BASE/run1/journal is damaged: record 3 cannot be read (it is empty), and later records are there; look at the file, or start with another --run-id; nothing was changed");
     fs::remove_file(at(3)).unwrap();
     let error = open_in(base.path()).unwrap_err();
-    insta::assert_snapshot!(said(base.path(), &error), @"");
+    insta::assert_snapshot!(said(base.path(), &error), @"BASE/run1/journal is damaged: record 3 is missing, and record 4 is there; look at the file, or start with another --run-id; nothing was changed");
 }
 
 #[test]

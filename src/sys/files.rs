@@ -45,12 +45,12 @@ pub fn meaning(error: &io::Error) -> Meaning {
     }
 }
 
-/// `ENOSPC` for an operating-system error, else the error's kind.
+/// `ENOSPC, No space left on device` for an operating-system error, else the error's own words.
 #[must_use]
-pub fn errno_name(error: &io::Error) -> String {
-    match error.raw_os_error() {
-        Some(raw) => format!("{:?}", Errno::from_raw(raw)),
-        None => error.kind().to_string(),
+pub fn error_text(error: &io::Error) -> String {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(errno) => format!("{errno:?}, {}", errno.desc()),
+        None => error.to_string(),
     }
 }
 
@@ -128,10 +128,12 @@ pub fn link_count(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.nlink())
 }
 
-/// Free bytes for an ordinary user on the file system of this path.
-pub fn free_bytes(path: &Path) -> io::Result<u64> {
-    let stat = nix::sys::statvfs::statvfs(path)?;
-    Ok(stat.blocks_available() * stat.fragment_size())
+/// Free bytes for an ordinary user on the file system of this path, or of the nearest directory above it that
+/// is there.
+#[must_use]
+pub fn free_bytes(path: &Path) -> Option<u64> {
+    let stat = path.ancestors().find_map(|p| nix::sys::statvfs::statvfs(p).ok())?;
+    Some(stat.blocks_available().saturating_mul(stat.fragment_size()))
 }
 
 /// Ends this process at once, as `kill -9` from outside would.
