@@ -4,4 +4,6 @@
 pub mod domain;
 pub mod guardian;
 pub mod ipc;
+pub mod logs;
+pub mod store;
 pub mod sys;

@@ -2,19 +2,21 @@
 //!
 //! A machine is `handle(now, event, &mut Outbox)` plus `deadline()` ([`outbox::Machine`]). Time and
 //! randomness are arguments, effects are data, timers are fields. Everything outside this module is hands.
-#![deny(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    clippy::unwrap_used,
-    clippy::expect_used,
-    clippy::panic
-)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod agent;
+pub mod append;
+pub mod authority;
+pub mod coordinator;
+pub mod env;
 pub mod exit;
-pub mod guardian;
+pub mod exit_code;
 pub mod first_failure;
+pub mod guardian;
 pub mod ids;
+pub mod lease;
 pub mod ledger;
 pub mod mutant;
 pub mod note;
@@ -22,7 +24,8 @@ pub mod outbox;
 pub mod policy;
 pub mod record;
 pub mod rendezvous;
+pub mod settings;
 pub mod spec;
-
+pub mod suggest;
 pub mod time;
 pub mod wire;

@@ -45,8 +45,8 @@ pub enum Note {
         node: NodeName,
         /// Its agent's life.
         incarnation: Incarnation,
-        /// The guardian says that this earlier life left no rank.
-        clean_of: Option<Incarnation>,
+        /// The guardian says that these earlier lives left no rank.
+        clean_of: Vec<Incarnation>,
     },
     /// A rank failed and the world breaks.
     RankFailed {
@@ -229,6 +229,8 @@ pub enum Note {
         /// How long it still looks for one.
         patience: Duration,
     },
+    /// It found none.
+    GaveUp,
     /// An outcome without a question.
     UnknownOp {
         /// Its number.

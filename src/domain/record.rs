@@ -177,7 +177,7 @@ pub enum Cause {
     /// The first world of a launch.
     Start,
     /// The world before broke.
-    Incident(Break),
+    Incident(Box<Break>),
 }
 
 /// How a world broke, as seen when the next one was decided.

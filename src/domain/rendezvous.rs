@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::ids::{Incarnation, NodeName, Slot};
+use super::ids::{Incarnation, NodeName, Rank, Slot};
 use super::ledger::Ledger;
 use super::mutant::{Mutant, Mutants};
 use super::record::{AttemptBody, Cause, Member};
@@ -119,6 +119,19 @@ impl Plan {
             cause,
         }
     }
+}
+
+/// All ranks of these nodes.
+#[must_use]
+pub fn world_size(members: &[Member]) -> u32 {
+    members.iter().fold(0, |sum, m| sum.saturating_add(m.nproc))
+}
+
+/// The first rank of a node: the ranks of all nodes in the slots before it.
+#[must_use]
+pub fn first_rank(members: &[Member], node: &NodeName) -> Option<Rank> {
+    let at = members.iter().position(|m| &m.node == node)?;
+    Some(Rank(world_size(members.get(..at)?)))
 }
 
 /// The world that a written record opens, as every rank of it sees it.

@@ -160,8 +160,8 @@ pub enum CoordinatorMsg {
         offer: Option<Offer>,
         /// The store id that it reads; none when it has not looked.
         store: Option<StoreId>,
-        /// The guardian's word: no rank of this incarnation is left on the node.
-        clean_of: Option<Incarnation>,
+        /// The guardian's word: no rank of these earlier lives is left on the node.
+        clean_of: Vec<Incarnation>,
         /// The newest attempt whose ranks may still live here.
         running: Option<Attempt>,
         /// The next record that the agent has not read.

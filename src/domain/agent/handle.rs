@@ -1,0 +1,411 @@
+//! What an agent does about each event.
+
+use std::time::Duration;
+
+use super::super::exit::ExitKind;
+use super::super::ids::{Attempt, LocalRank, Op, Rank};
+use super::super::mutant::Mutant;
+use super::super::note::{Note, Stale};
+use super::super::outbox::Outbox;
+use super::super::record::Record;
+use super::super::rendezvous;
+use super::super::spec::RunSpec;
+use super::super::time::{BootTime, Now};
+use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, StopOrder, ToAgent, World};
+use super::signals::Heard;
+use super::state::{Agent, Goal, Life, Local, Phase, RESEND, Team};
+use super::{Effect, Event, Scope, Seat};
+
+impl Agent {
+    pub(super) fn take(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
+        match event {
+            Event::Begin => self.begin(now, out),
+            Event::LinkUp => {
+                self.link = true;
+                self.join(now, out);
+            }
+            Event::LinkDown => self.link_down(now, out),
+            Event::Recv(frame) => self.recv(now, frame, out),
+            Event::Spawned { op, pid } => self.spawned(now, op, pid, out),
+            Event::SpawnFailed { op, errno, what } => {
+                let exit = ExitKind::NeverStarted { errno, what };
+                match self.seat(op) {
+                    Some(local) => self.ended(now, local, exit, now.boot, String::new(), String::new(), out),
+                    None => out.note(Note::UnknownOp { op }),
+                }
+            }
+            Event::RankExited { attempt, local_rank, kind, at, summary, words } => {
+                if self.team.as_ref().is_some_and(|t| t.attempt == attempt) {
+                    self.ended(now, local_rank, kind, at, summary, words, out);
+                } else {
+                    out.note(Note::Dropped { stale: Stale::Attempt });
+                }
+            }
+            Event::Swept { op, survivors } => self.swept(now, op, survivors, out),
+            Event::OfferReady { op, offer } if self.offer_op == Some(op) => {
+                self.offer_op = None;
+                self.offer = Some(offer.clone());
+                if self.welcomed {
+                    self.send(CoordinatorMsg::Offered(offer), out);
+                }
+            }
+            Event::OfferFailed { op } if self.offer_op == Some(op) => {
+                self.offer_op = None;
+                self.offer_retry = Some(now.boot.after(RESEND));
+            }
+            Event::OfferReady { op, .. } | Event::OfferFailed { op } => out.note(Note::UnknownOp { op }),
+            Event::Granted(until) => {
+                self.grant = self.grant.max(until);
+                self.start_if_granted(now, out);
+            }
+            Event::OsSignal { signal, terminal, pid, uid, user } => {
+                self.os_signal(now, signal, (terminal, user), pid, uid, out);
+            }
+            Event::Tick => {}
+        }
+    }
+
+    fn begin(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        self.orphan = Some(now.boot.after(Duration::from_millis(self.numbers().join_timeout_ms)));
+        if !self.survivors.is_empty() {
+            self.phase =
+                Phase::Dirty { retry: now.boot.after(Duration::from_millis(self.numbers().sweep_ms)) };
+        }
+        self.open_offer(out);
+        out.put(Effect::Connect);
+    }
+
+    fn open_offer(&mut self, out: &mut Outbox<Effect>) {
+        let op = self.op();
+        self.offer_op = Some(op);
+        self.offer_retry = None;
+        out.put(Effect::OpenOffer { op });
+    }
+
+    fn join(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        self.resend = Some(now.boot.after(RESEND));
+        let msg = CoordinatorMsg::Join {
+            spec: Box::new(self.config.spec.clone()),
+            offer: self.offer.clone(),
+            store: self.config.store.clone(),
+            clean_of: self.config.clean_of.clone(),
+            running: self.alive().map(|(attempt, _)| attempt),
+            next: self.ledger.next(),
+            survivors: self.survivors.clone(),
+        };
+        self.send(msg, out);
+    }
+
+    fn link_down(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        self.link = false;
+        self.welcomed = false;
+        self.resend = None;
+        // Until the grant is over the coordinator may come back; after that for a while still.
+        let from = if self.grant == BootTime::NEVER { now.boot } else { self.grant.max(now.boot) };
+        let patience = Duration::from_millis(self.numbers().orphan_ms);
+        self.orphan = Some(from.after(patience));
+        out.note(Note::NoCoordinator { patience: from.after(patience).since(now.boot) });
+        out.put(Effect::Connect);
+    }
+
+    fn recv(&mut self, now: Now, frame: ToAgent, out: &mut Outbox<Effect>) {
+        let stale = match self.promised {
+            Some(promised) if frame.term < promised => Some(Stale::Term),
+            Some(promised) if frame.term == promised && self.seen.is_some_and(|seen| frame.n <= seen) => {
+                Some(Stale::Repeated)
+            }
+            _ => None,
+        };
+        if let Some(stale) = stale
+            && !self.config.mutants.has(Mutant::AcceptStale)
+        {
+            return out.note(Note::Dropped { stale });
+        }
+        if self.promised != Some(frame.term) {
+            self.welcomed = false;
+        }
+        self.promised = Some(frame.term);
+        self.seen = Some(frame.n);
+        match frame.msg {
+            AgentMsg::Welcome { spec, tail, leader, forever } => {
+                self.welcome(now, *spec, &tail, out);
+                self.leader = Some(leader);
+                out.put(Effect::Follow { term: frame.term, leader, forever });
+            }
+            AgentMsg::Refused(why) => self.leave(refused_code(&why), out),
+            AgentMsg::Start { attempt, world } => self.start(now, attempt, world, out),
+            AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
+            AgentMsg::Committed(record) => self.committed(now, &record, out),
+            AgentMsg::TryReach(node) => self.send(CoordinatorMsg::Reach { node, ok: false }, out),
+            AgentMsg::Finish { code } => self.leave(code, out),
+        }
+    }
+
+    fn welcome(&mut self, now: Now, spec: RunSpec, tail: &[Record], out: &mut Outbox<Effect>) {
+        self.spec = Some(spec);
+        self.welcomed = true;
+        self.orphan = None;
+        self.resend = None;
+        for record in tail {
+            // Read already, or a gap that the next Welcome fills.
+            let _ = self.ledger.apply(record);
+        }
+        if let (Some(offer), true) = (self.offer.clone(), self.offer_op.is_none()) {
+            self.send(CoordinatorMsg::Offered(offer), out);
+        }
+        self.report(now, out);
+        if let Some(signal) = self.signals.first() {
+            let msg = CoordinatorMsg::Signal { signal, terminal: false, pid: None, uid: None, again: false };
+            self.send(msg, out);
+        }
+    }
+
+    fn committed(&mut self, now: Now, record: &Record, out: &mut Outbox<Effect>) {
+        if record.seq < self.ledger.next() {
+            return out.note(Note::Dropped { stale: Stale::Repeated });
+        }
+        if self.ledger.apply(record).is_err() {
+            // Something between was lost on the way: the answer to a new Join brings it.
+            self.join(now, out);
+        }
+    }
+
+    fn start(&mut self, now: Now, attempt: Attempt, world: Box<World>, out: &mut Outbox<Effect>) {
+        let running = self.team.as_ref().is_some_and(|t| t.attempt == attempt);
+        if running && matches!(self.phase, Phase::Running | Phase::Finished) {
+            // Our answer got lost.
+            return self.report(now, out);
+        }
+        let old = self.floor.is_some_and(|floor| attempt <= floor);
+        if old && !self.config.mutants.has(Mutant::AcceptStale) {
+            return out.note(Note::Dropped { stale: Stale::Attempt });
+        }
+        let seat = world
+            .members
+            .iter()
+            .any(|m| m.node == self.config.node && m.incarnation == self.config.incarnation);
+        if !seat || self.leaving.is_some() {
+            return out.note(Note::Dropped { stale: Stale::Incarnation });
+        }
+        self.waiting = Some((attempt, world));
+        self.start_if_granted(now, out);
+    }
+
+    /// Ranks start only under a grant and only when nothing of an earlier attempt is left.
+    pub(super) fn start_if_granted(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let quiet = matches!(self.phase, Phase::Idle | Phase::Finished);
+        if !quiet || !self.has_grant(now) {
+            return;
+        }
+        let Some((attempt, world)) = self.waiting.take() else { return };
+        let own = world.members.iter().find(|m| m.node == self.config.node);
+        let (Some(slot), Some(first)) =
+            (own.map(|m| m.slot), rendezvous::first_rank(&world.members, &self.config.node))
+        else {
+            return;
+        };
+        let mut seats = Vec::new();
+        let mut ranks = std::collections::BTreeMap::new();
+        for local in 0..self.config.spec.nproc {
+            let (op, rank, local_rank) = (self.op(), Rank(first.0.saturating_add(local)), LocalRank(local));
+            seats.push(Seat { op, rank, local_rank });
+            ranks.insert(local_rank, Local { op, rank, pid: 0, life: Life::Spawning, ours: false });
+        }
+        self.team = Some(Team { attempt, ranks });
+        self.floor = Some(attempt);
+        self.offer = None;
+        self.resend = None;
+        self.phase = Phase::Spawning;
+        out.put(Effect::Spawn { attempt, world, slot, seats });
+        self.open_offer(out);
+    }
+
+    fn stop_order(&mut self, now: Now, attempt: Attempt, order: StopOrder, out: &mut Outbox<Effect>) {
+        let newest = self.team.as_ref().map(|t| t.attempt);
+        let old = newest.is_some_and(|running| attempt < running);
+        if old && !self.config.mutants.has(Mutant::AcceptStale) {
+            return out.note(Note::Dropped { stale: Stale::Attempt });
+        }
+        self.floor = self.floor.max(Some(attempt));
+        if self.busy() {
+            return self.stop(now, order, out);
+        }
+        if self.waiting.as_ref().is_some_and(|(waiting, _)| *waiting <= attempt) {
+            self.waiting = None;
+        }
+        if let Phase::Finished = self.phase {
+            self.phase = Phase::Idle;
+        }
+        self.report(now, out);
+    }
+
+    fn seat(&self, op: Op) -> Option<LocalRank> {
+        let team = self.team.as_ref()?;
+        team.ranks
+            .iter()
+            .find(|(_, l)| l.op == op && matches!(l.life, Life::Spawning))
+            .map(|(local, _)| *local)
+    }
+
+    fn spawned(&mut self, now: Now, op: Op, pid: u32, out: &mut Outbox<Effect>) {
+        let Some(local_rank) = self.seat(op) else { return out.note(Note::UnknownOp { op }) };
+        let Some(team) = &mut self.team else { return };
+        let attempt = team.attempt;
+        if let Some(local) = team.ranks.get_mut(&local_rank) {
+            local.pid = pid;
+            local.life = Life::Alive;
+            out.note(Note::Spawned { attempt, rank: local.rank, pid });
+        }
+        self.settle_spawning(now, out);
+    }
+
+    fn settle_spawning(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let spawning = |t: &Team| t.ranks.values().any(|l| matches!(l.life, Life::Spawning));
+        if !matches!(self.phase, Phase::Spawning) || self.team.as_ref().is_some_and(spawning) {
+            return;
+        }
+        self.phase = Phase::Running;
+        let Some(attempt) = self.team.as_ref().map(|t| t.attempt) else { return };
+        let failed = |t: &Team| t.ranks.values().any(|l| matches!(l.life, Life::Ended { .. }));
+        if !self.team.as_ref().is_some_and(failed) {
+            return self.report(now, out);
+        }
+        // Some ended while others were still being spawned. The start is told all the same unless one
+        // of them never ran.
+        let never = |t: &Team| {
+            t.ranks
+                .values()
+                .any(|l| matches!(&l.life, Life::Ended { exit: ExitKind::NeverStarted { .. }, .. }))
+        };
+        if !self.team.as_ref().is_some_and(never) {
+            self.send(CoordinatorMsg::Started(attempt), out);
+        }
+        self.settle_running(now, out);
+    }
+
+    fn settle_running(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        let success = |t: &Team| {
+            t.ranks
+                .values()
+                .all(|l| matches!(&l.life, Life::Ended { exit, .. } if exit.is_success() && !l.ours))
+        };
+        if self.team.as_ref().is_some_and(success) {
+            self.sweep(Goal::Finish, out);
+        } else {
+            self.report(now, out);
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one end of one rank; the event's own fields")]
+    fn ended(
+        &mut self,
+        now: Now,
+        local_rank: LocalRank,
+        exit: ExitKind,
+        at: BootTime,
+        summary: String,
+        words: String,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(team) = &mut self.team else { return };
+        let attempt = team.attempt;
+        let Some(local) = team.ranks.get_mut(&local_rank) else { return };
+        if matches!(local.life, Life::Ended { .. }) {
+            return out.note(Note::Dropped { stale: Stale::Repeated });
+        }
+        out.note(Note::RankEnded { attempt, rank: local.rank, how: exit.to_string(), ours: local.ours });
+        local.life = Life::Ended { exit, at, summary, words };
+        match self.phase {
+            Phase::Spawning => self.settle_spawning(now, out),
+            Phase::Running => self.settle_running(now, out),
+            Phase::Asking { .. } => self.stop_if_quiet(now, out),
+            _ => {}
+        }
+    }
+
+    fn os_signal(
+        &mut self,
+        now: Now,
+        signal: u8,
+        (terminal, user): (bool, bool),
+        pid: Option<u32>,
+        uid: Option<u32>,
+        out: &mut Outbox<Effect>,
+    ) {
+        const PASSED_ON: [u8; 2] = [10, 12];
+        if PASSED_ON.contains(&signal) {
+            out.note(Note::SignalPassed { signal });
+            let Some(team) = &self.team else { return };
+            for (local_rank, _) in team.ranks.iter().filter(|(_, l)| matches!(l.life, Life::Alive)) {
+                out.put(Effect::Signal { local_rank: *local_rank, scope: Scope::IfCaught, signal });
+            }
+            return;
+        }
+        let heard = self.signals.hear(now.boot, signal, terminal, user);
+        if heard == Heard::Same {
+            return;
+        }
+        let again = heard == Heard::Again;
+        if self.welcomed {
+            self.send(CoordinatorMsg::Signal { signal, terminal, pid, uid, again }, out);
+        }
+        if again {
+            // A stop needs nobody's leave.
+            self.stop(now, Self::kill_order(), out);
+        }
+        if !self.welcomed {
+            let code = 128_u8.saturating_add(signal);
+            if again || !self.busy() {
+                self.leave(code, out);
+            } else {
+                self.leaving = Some(code);
+                let grace_ms = self.numbers().leave_ms;
+                self.stop(now, StopOrder { signal, grace_ms }, out);
+            }
+        }
+    }
+
+    /// Whatever is due at this instant, whichever event brought us here.
+    pub(super) fn on_time(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let due = |at: Option<BootTime>| at.is_some_and(|at| now.boot >= at);
+        let runs = matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. });
+        if runs && !self.has_grant(now) {
+            if let Some(team) = &self.team {
+                out.note(Note::GrantOver { attempt: team.attempt });
+            }
+            self.sweep(Goal::Stop, out);
+        }
+        self.stop_if_quiet(now, out);
+        if let Phase::Dirty { retry } = self.phase
+            && now.boot >= retry
+        {
+            self.sweep(Goal::Stop, out);
+        }
+        if due(self.offer_retry) {
+            self.open_offer(out);
+        }
+        if due(self.resend) {
+            self.resend = None;
+            if self.welcomed {
+                self.report(now, out)
+            } else if self.link {
+                self.join(now, out)
+            }
+        }
+        if due(self.orphan) {
+            self.orphan = None;
+            out.note(Note::GaveUp);
+            self.leave(1, out);
+        }
+    }
+}
+
+fn refused_code(why: &RefusedWhy) -> u8 {
+    match why {
+        RefusedWhy::Ended(code) => *code,
+        RefusedWhy::OtherStore | RefusedWhy::Evicted => 1,
+    }
+}

@@ -1,0 +1,175 @@
+//! The agent machine: the ranks of one node.
+//!
+//! ```text
+//! Seeking ─Welcome─► Idle ─Start{a}─► Spawning ─all up─► Running ─all exit 0─► sweep ─► Finished{a} ─► Idle
+//!    │                                   └────────┬─────────┴── Stop{a} | Finish | grant over
+//!    └── no coordinator: Exit                  Stopping{Term(leader) → Kill + Sweep} ─swept─► Idle | Dirty
+//! ```
+//! A dead rank does not stop its neighbours; the coordinator's `Stop` does. When only the link is lost the
+//! ranks run on, as long as the grant does.
+
+mod handle;
+mod signals;
+mod state;
+mod stop;
+
+pub use signals::{Heard, Signals};
+pub use state::{Agent, AgentConfig, AliveRank};
+
+use super::exit::ExitKind;
+use super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, Slot, Term};
+use super::spec::Offer;
+use super::time::BootTime;
+use super::wire::{Survivor, ToAgent, ToCoordinator, World};
+
+/// What can happen to an agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It exists. The first event.
+    Begin,
+    /// A coordinator can be talked to.
+    LinkUp,
+    /// It cannot any more.
+    LinkDown,
+    /// A frame from a coordinator.
+    Recv(ToAgent),
+    /// The rank of this `Op` runs.
+    Spawned {
+        /// From [`Seat`].
+        op: Op,
+        /// Its process id.
+        pid: u32,
+    },
+    /// The rank of this `Op` does not run.
+    SpawnFailed {
+        /// From [`Seat`].
+        op: Op,
+        /// The errno of the call that failed.
+        errno: i32,
+        /// The call and the limit that it met.
+        what: String,
+    },
+    /// A rank ended.
+    RankExited {
+        /// The attempt it belonged to.
+        attempt: Attempt,
+        /// Which one.
+        local_rank: LocalRank,
+        /// How.
+        kind: ExitKind,
+        /// When, as the process thread saw it.
+        at: BootTime,
+        /// One line of what it died of, maybe empty.
+        summary: String,
+        /// Traceback or last lines, at most 8 KiB.
+        words: String,
+    },
+    /// Everything below the agent that is no worker was killed and reaped.
+    Swept {
+        /// From [`Effect::Sweep`].
+        op: Op,
+        /// What did not die.
+        survivors: Vec<Survivor>,
+    },
+    /// A port for the next rank 0 is held open.
+    OfferReady {
+        /// From [`Effect::OpenOffer`].
+        op: Op,
+        /// The port.
+        offer: Offer,
+    },
+    /// No port could be had.
+    OfferFailed {
+        /// From [`Effect::OpenOffer`].
+        op: Op,
+    },
+    /// The lease machine has a grant: ranks may run until then.
+    Granted(BootTime),
+    /// A signal came to the launcher on this node.
+    OsSignal {
+        /// Its number.
+        signal: u8,
+        /// The kernel sent it for a terminal.
+        terminal: bool,
+        /// The sender's process id, if known.
+        pid: Option<u32>,
+        /// The sender's user id, if known.
+        uid: Option<u32>,
+        /// It came from the user who runs us, or from a terminal: only such a one escalates.
+        user: bool,
+    },
+    /// The deadline passed.
+    Tick,
+}
+
+/// One rank to spawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Comes back with [`Event::Spawned`] or [`Event::SpawnFailed`].
+    pub op: Op,
+    /// The rank.
+    pub rank: Rank,
+    /// Its local rank.
+    pub local_rank: LocalRank,
+}
+
+/// Who of a rank's processes gets a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The leader; one that is stopped or in uninterruptible sleep is killed instead, it would not answer.
+    Leader,
+    /// The leader, and only if it handles the signal.
+    IfCaught,
+}
+
+/// What an agent wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Look for a coordinator; answered by `LinkUp`, later by `LinkDown`.
+    Connect,
+    /// Say this to the coordinator.
+    Send(ToCoordinator),
+    /// Tell the lease machine whose grants count.
+    Follow {
+        /// The term.
+        term: Term,
+        /// The coordinator's agent.
+        leader: Incarnation,
+        /// Grants last for ever.
+        forever: bool,
+    },
+    /// Spawn ranks. The port of the offer is released first.
+    Spawn {
+        /// The attempt.
+        attempt: Attempt,
+        /// Its world.
+        world: Box<World>,
+        /// This node's slot.
+        slot: Slot,
+        /// The ranks.
+        seats: Vec<Seat>,
+    },
+    /// Signal a rank.
+    Signal {
+        /// Which one.
+        local_rank: LocalRank,
+        /// Whom of it.
+        scope: Scope,
+        /// The signal.
+        signal: u8,
+    },
+    /// SIGKILL every rank group and every descendant that is no worker, and reap; answered by `Swept`.
+    Sweep {
+        /// Comes back with `Swept`.
+        op: Op,
+        /// In milliseconds: what lives longer is a survivor.
+        patience_ms: u64,
+    },
+    /// Hold a fresh port open for the next rank 0; answered by `OfferReady` or `OfferFailed`.
+    OpenOffer {
+        /// Comes back with the answer.
+        op: Op,
+    },
+    /// Tell the guardian, and go.
+    Exit(u8),
+}

@@ -1,0 +1,262 @@
+//! The state of an agent and what can be read off it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::super::exit::ExitKind;
+use super::super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, StoreId, Term};
+use super::super::ledger::Ledger;
+use super::super::mutant::Mutants;
+use super::super::outbox::{Machine, Outbox};
+use super::super::spec::{NodeSpec, Numbers, Offer, RunSpec};
+use super::super::time::{BootTime, Now, earlier};
+use super::super::wire::{CoordinatorMsg, ExitReport, StopOrder, Survivor, ToCoordinator, World};
+use super::{Effect, Event, Signals};
+
+/// How often an unanswered report or request is repeated.
+pub(super) const RESEND: Duration = Duration::from_secs(1);
+
+/// What an agent is made from.
+#[derive(Clone, Debug, Default)]
+pub struct AgentConfig {
+    /// Its node.
+    pub node: NodeName,
+    /// Its life.
+    pub incarnation: Incarnation,
+    /// The guardian's word: these earlier lives left no rank.
+    pub clean_of: Vec<Incarnation>,
+    /// What survived the guardian's sweep.
+    pub survivors: Vec<Survivor>,
+    /// What the node brings.
+    pub spec: NodeSpec,
+    /// The store id that this node reads.
+    pub store: Option<StoreId>,
+    /// How long it looks for its first coordinator, and which timers count until it is welcomed.
+    pub numbers: Numbers,
+    /// For the simulator.
+    pub mutants: Mutants,
+}
+
+/// One rank.
+#[derive(Clone, Debug)]
+pub(super) struct Local {
+    pub(super) op: Op,
+    pub(super) rank: Rank,
+    pub(super) pid: u32,
+    pub(super) life: Life,
+    /// We sent it a signal that may end it.
+    pub(super) ours: bool,
+}
+
+/// Where a rank is in its life.
+#[derive(Clone, Debug)]
+pub(super) enum Life {
+    Spawning,
+    Alive,
+    Ended { exit: ExitKind, at: BootTime, summary: String, words: String },
+}
+
+/// The ranks of the newest attempt that was started here; kept for reports after their end.
+#[derive(Clone, Debug)]
+pub(super) struct Team {
+    pub(super) attempt: Attempt,
+    pub(super) ranks: BTreeMap<LocalRank, Local>,
+}
+
+/// What a sweep is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// All ranks ended with 0.
+    Finish,
+    /// They were stopped.
+    Stop,
+}
+
+/// What the agent is doing.
+#[derive(Clone, Debug)]
+pub(super) enum Phase {
+    /// No ranks.
+    Idle,
+    /// Ranks are being spawned.
+    Spawning,
+    /// Ranks run, or some of them ended and the coordinator knows.
+    Running,
+    /// Ranks were asked to stop and are killed at `until`.
+    Asking { until: BootTime },
+    /// Ranks were killed; waiting for the sweep.
+    Sweeping { op: Op, goal: Goal },
+    /// The ranks ended with 0 and nothing is left.
+    Finished,
+    /// Something survived SIGKILL; swept again at `retry`.
+    Dirty { retry: BootTime },
+    /// The driver was told to go.
+    Gone,
+}
+
+/// A rank that lives, or is being spawned (then its process id is 0).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AliveRank {
+    /// Its local rank.
+    pub local_rank: LocalRank,
+    /// Its rank.
+    pub rank: Rank,
+    /// Its process id.
+    pub pid: u32,
+}
+
+/// The agent machine. See the module.
+#[derive(Debug)]
+pub struct Agent {
+    pub(super) config: AgentConfig,
+    pub(super) ledger: Ledger,
+    pub(super) spec: Option<RunSpec>,
+    pub(super) promised: Option<Term>,
+    pub(super) leader: Option<Incarnation>,
+    pub(super) welcomed: bool,
+    pub(super) link: bool,
+    pub(super) seen: Option<u64>,
+    pub(super) sent: u64,
+    pub(super) phase: Phase,
+    /// Nothing at or below this attempt starts here any more.
+    pub(super) floor: Option<Attempt>,
+    pub(super) team: Option<Team>,
+    /// A `Start` that waits for a grant.
+    pub(super) waiting: Option<(Attempt, Box<World>)>,
+    pub(super) grant: BootTime,
+    pub(super) offer: Option<Offer>,
+    pub(super) offer_op: Option<Op>,
+    pub(super) offer_retry: Option<BootTime>,
+    pub(super) survivors: Vec<Survivor>,
+    pub(super) signals: Signals,
+    /// Goes with this code as soon as nothing is left.
+    pub(super) leaving: Option<u8>,
+    pub(super) resend: Option<BootTime>,
+    /// Gives up at this time if no coordinator was found by then.
+    pub(super) orphan: Option<BootTime>,
+    pub(super) next_op: u64,
+}
+
+impl Agent {
+    /// An agent that has done nothing yet; its first event is [`Event::Begin`].
+    #[must_use]
+    pub fn new(config: AgentConfig) -> Self {
+        let survivors = config.survivors.clone();
+        Self {
+            config,
+            ledger: Ledger::default(),
+            spec: None,
+            promised: None,
+            leader: None,
+            welcomed: false,
+            link: false,
+            seen: None,
+            sent: 0,
+            phase: Phase::Idle,
+            floor: None,
+            team: None,
+            waiting: None,
+            grant: BootTime(0),
+            offer: None,
+            offer_op: None,
+            offer_retry: None,
+            survivors,
+            signals: Signals::default(),
+            leaving: None,
+            resend: None,
+            orphan: None,
+            next_op: 0,
+        }
+    }
+
+    /// What the journal says, as far as this agent has read it.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The attempt whose ranks may live here, with their process ids.
+    #[must_use]
+    pub fn alive(&self) -> Option<(Attempt, Vec<AliveRank>)> {
+        let team = self.team.as_ref()?;
+        let alive = team.ranks.iter().filter(|(_, l)| matches!(l.life, Life::Alive | Life::Spawning));
+        let pids: Vec<_> =
+            alive.map(|(local, l)| AliveRank { local_rank: *local, rank: l.rank, pid: l.pid }).collect();
+        if pids.is_empty() && !self.busy() { None } else { Some((team.attempt, pids)) }
+    }
+
+    /// Ranks, or what they left behind, may still be there.
+    pub(super) fn busy(&self) -> bool {
+        !matches!(self.phase, Phase::Idle | Phase::Finished | Phase::Dirty { .. } | Phase::Gone)
+    }
+
+    pub(super) fn numbers(&self) -> &Numbers {
+        self.spec.as_ref().map_or(&self.config.numbers, |s| &s.numbers)
+    }
+
+    pub(super) fn op(&mut self) -> Op {
+        self.next_op += 1;
+        Op(self.next_op)
+    }
+
+    pub(super) fn has_grant(&self, now: Now) -> bool {
+        now.boot < self.grant
+    }
+
+    /// The order for a stop that nobody gave: at once.
+    pub(super) fn kill_order() -> StopOrder {
+        StopOrder { signal: 9, grace_ms: 0 }
+    }
+
+    pub(super) fn send(&mut self, msg: CoordinatorMsg, out: &mut Outbox<Effect>) {
+        if !self.link {
+            return;
+        }
+        let n = self.sent;
+        self.sent += 1;
+        let incarnation = self.config.incarnation;
+        out.put(Effect::Send(ToCoordinator { term: self.promised, incarnation, n, msg }));
+    }
+
+    /// The ends so far, as they are told to the coordinator.
+    pub(super) fn exits(&self, now: Now) -> Vec<ExitReport> {
+        let Some(team) = &self.team else { return Vec::new() };
+        let ended = team.ranks.iter().filter_map(|(local_rank, l)| match &l.life {
+            Life::Ended { exit, at, summary, words } => Some(ExitReport {
+                local_rank: *local_rank,
+                pid: l.pid,
+                exit: exit.clone(),
+                ours: l.ours,
+                ago_ms: u64::try_from(now.boot.since(*at).as_millis()).unwrap_or(u64::MAX),
+                summary: summary.clone(),
+                words: words.clone(),
+            }),
+            Life::Spawning | Life::Alive => None,
+        });
+        ended.collect()
+    }
+}
+
+impl Machine for Agent {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
+        if matches!(self.phase, Phase::Gone) {
+            return;
+        }
+        self.take(now, event, out);
+        self.on_time(now, out);
+    }
+
+    fn deadline(&self) -> Option<BootTime> {
+        let stage = match self.phase {
+            Phase::Asking { until } => Some(until),
+            Phase::Dirty { retry } => Some(retry),
+            Phase::Gone => return None,
+            _ => None,
+        };
+        let ranks_run = matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. });
+        let grant = (ranks_run && self.grant != BootTime::NEVER).then_some(self.grant);
+        [self.resend, self.orphan, self.offer_retry, grant].into_iter().fold(stage, earlier)
+    }
+}

@@ -1,0 +1,271 @@
+//! Opening a world and running it.
+
+use std::collections::BTreeSet;
+
+use super::super::first_failure::Seen;
+use super::super::ids::{Attempt, NodeName, Rank};
+use super::super::mutant::Mutant;
+use super::super::note::Note;
+use super::super::outbox::Outbox;
+use super::super::record::{Body, Cause, Decision, Outcome};
+use super::super::rendezvous::{self, Candidate, Waiting};
+use super::super::time::Now;
+use super::super::wire::{AgentMsg, ExitReport, StopWhy};
+use super::Effect;
+use super::state::{Busy, Coordinator, Phase};
+
+impl Coordinator {
+    /// Proposes the next world as soon as it can be planned.
+    pub(super) fn open(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if self.append.is_some() {
+            return;
+        }
+        let Some(want) = &self.want else { return };
+        if self.still_early(now, want.since) {
+            return;
+        }
+        let usable = self.peers.iter().filter(|(_, p)| p.usable());
+        let candidates: Vec<Candidate> = usable
+            .map(|(node, p)| Candidate {
+                node: node.clone(),
+                incarnation: p.incarnation,
+                spec: p.spec.clone(),
+                offer: p.offer.clone(),
+            })
+            .collect();
+        let need = self.config.spec.max_nodes;
+        match rendezvous::plan(&self.ledger, &candidates, need, &want.replace, self.config.mutants) {
+            Err(Waiting::Offer) => {}
+            Err(Waiting::Nodes { have, need }) => self.say_waiting(now, have, need, out),
+            Ok(plan) => {
+                let gone = self.left_out(&plan.members.iter().map(|m| m.node.clone()).collect());
+                let (cause, mut why) = (want.cause.clone(), want.why.clone());
+                if why.is_empty() {
+                    why.push("a world is wanted".to_owned());
+                }
+                let body = plan.body(decided(cause, gone));
+                if self.config.mutants.has(Mutant::ActBeforeWritten) {
+                    self.send_starts(now, self.ledger.next_attempt(), rendezvous::world(&body), out);
+                }
+                self.propose(now, Body::Attempt(body), why, out);
+            }
+        }
+    }
+
+    fn say_waiting(&mut self, now: Now, have: u32, need: u32, out: &mut Outbox<Effect>) {
+        let join = std::time::Duration::from_millis(self.config.spec.numbers.join_timeout_ms);
+        let Some(want) = self.want.as_mut().filter(|w| !w.said_waiting) else { return };
+        want.said_waiting = true;
+        let patience = want.since.after(join).since(now.boot);
+        out.note(Note::WaitingForNodes { have, need, patience });
+    }
+
+    /// Members of the world before that are not in the next one.
+    fn left_out(&self, members: &BTreeSet<NodeName>) -> Vec<NodeName> {
+        let old = self.ledger.world().map_or(&[][..], |w| &w.members);
+        old.iter().map(|m| m.node.clone()).filter(|n| !members.contains(n)).collect()
+    }
+
+    /// The record of a world is written.
+    pub(super) fn opened(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        self.ends.clear();
+        self.started.clear();
+        self.finished.clear();
+        self.start_sent = None;
+        if self.ending.is_some() {
+            return;
+        }
+        let Some(world) = self.ledger.world().cloned() else { return };
+        out.put(Effect::Voters(world.voters.clone()));
+        for (slot, node, before) in self.moved() {
+            out.note(Note::SlotFilled { slot, node, instead_of: before });
+        }
+        self.phase = Phase::Starting;
+        self.want = None;
+        let unfit = world
+            .members
+            .iter()
+            .find(|m| self.peers.get(&m.node).is_none_or(|p| p.incarnation != m.incarnation || !p.usable()));
+        if let Some(member) = unfit {
+            let lost = self.peers.get(&member.node).is_none_or(|p| p.lost);
+            return self.node_gone(now, &member.node.clone(), lost, out);
+        }
+        self.start_if_quiet(now, out);
+    }
+
+    fn moved(&self) -> Vec<(super::super::ids::Slot, NodeName, NodeName)> {
+        let mut worlds = self.records.iter().rev().filter_map(|r| match &r.body {
+            Body::Attempt(world) => Some(world),
+            _ => None,
+        });
+        let (Some(new), Some(old)) = (worlds.next(), worlds.next()) else { return Vec::new() };
+        let pairs = new.members.iter().filter_map(|m| {
+            let before = old.members.iter().find(|o| o.slot == m.slot && o.node != m.node)?;
+            Some((m.slot, m.node.clone(), before.node.clone()))
+        });
+        pairs.collect()
+    }
+
+    /// Ranks of the new world start when nobody has any of an older one.
+    pub(super) fn start_if_quiet(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if self.start_sent.is_some() || self.phase != Phase::Starting {
+            return;
+        }
+        let hasty = self.config.mutants.has(Mutant::StartBeforeGrantOver);
+        let waits_for = |n: &NodeName| !hasty || self.peers.get(n).is_some_and(|p| !p.lost);
+        if self.busy.keys().any(waits_for) {
+            return self.repeat_from(now);
+        }
+        let (Some(attempt), Some(world)) = (self.ledger.attempt(), self.ledger.world()) else { return };
+        let world = rendezvous::world(world);
+        self.start_sent = Some(now.boot);
+        for member in &world.members {
+            let busy = Busy { incarnation: member.incarnation, attempt, over_at: None };
+            self.busy.insert(member.node.clone(), busy);
+            if let Some(peer) = self.peers.get_mut(&member.node) {
+                // It is used up by this attempt; the agent offers another.
+                peer.offer = None;
+            }
+        }
+        self.send_starts(now, attempt, world, out);
+    }
+
+    fn send_starts(
+        &mut self,
+        now: Now,
+        attempt: Attempt,
+        world: super::super::wire::World,
+        out: &mut Outbox<Effect>,
+    ) {
+        for member in &world.members {
+            self.send(&member.node, AgentMsg::Start { attempt, world: Box::new(world.clone()) }, out);
+        }
+        self.repeat_from(now);
+    }
+
+    pub(super) fn node_started(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        attempt: Attempt,
+        out: &mut Outbox<Effect>,
+    ) {
+        if self.phase != Phase::Starting || self.ledger.attempt() != Some(attempt) {
+            return;
+        }
+        self.started.insert(node.clone());
+        let Some(world) = self.ledger.world() else { return };
+        if !world.members.iter().all(|m| self.started.contains(&m.node)) {
+            return;
+        }
+        let ranks = rendezvous::world_size(&world.members);
+        let nodes = u32::try_from(world.members.len()).unwrap_or(u32::MAX);
+        let spares = u32::try_from(world.spares.len()).unwrap_or(u32::MAX);
+        self.phase = Phase::Running;
+        let down = self.breaking.as_ref().map(|b| now.boot.since(b.since));
+        out.note(Note::AttemptRunning { attempt, ranks, nodes, down, spares });
+        if let Some(mut broke) = self.breaking.take() {
+            broke.running = Some(now.boot);
+            self.settling.push(broke);
+        }
+    }
+
+    pub(super) fn node_finished(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        attempt: Attempt,
+        exits: Vec<ExitReport>,
+        out: &mut Outbox<Effect>,
+    ) {
+        self.merge(now, node, attempt, exits);
+        if self.busy.get(node).is_some_and(|b| b.attempt <= attempt) {
+            self.busy.remove(node);
+        }
+        if self.ledger.attempt() != Some(attempt) || !matches!(self.phase, Phase::Starting | Phase::Running) {
+            return;
+        }
+        self.node_started(now, node, attempt, out);
+        self.finished.insert(node.clone());
+        let Some(world) = self.ledger.world() else { return };
+        if world.members.iter().all(|m| self.finished.contains(&m.node)) {
+            self.end(now, Outcome::Finished, 0, "every rank ended with exit code 0".to_owned(), out);
+        }
+    }
+
+    /// Puts the ends that an agent reports beside those that are known.
+    pub(super) fn merge(&mut self, now: Now, node: &NodeName, attempt: Attempt, exits: Vec<ExitReport>) {
+        let newest = self.ledger.attempt() == Some(attempt);
+        let (members, ends) = match (&mut self.breaking, self.ledger.world()) {
+            (Some(broke), _) if broke.attempt == attempt => (&broke.members, &mut broke.ends),
+            (_, Some(world)) if newest => (&world.members, &mut self.ends),
+            _ => return,
+        };
+        let Some(first) = rendezvous::first_rank(members, node) else { return };
+        for report in exits {
+            let rank = Rank(first.0.saturating_add(report.local_rank.0));
+            let at = now.boot.before(std::time::Duration::from_millis(report.ago_ms));
+            ends.entry(rank).or_insert_with(|| Seen { rank, node: node.clone(), report, at });
+        }
+    }
+
+    /// Says again what this node should be doing and has not confirmed.
+    pub(super) fn orders(&mut self, now: Now, node: &NodeName, out: &mut Outbox<Effect>) {
+        let Some(attempt) = self.ledger.attempt() else { return };
+        if let Phase::Closed { code } = self.phase {
+            return self.send(node, AgentMsg::Finish { code }, out);
+        }
+        let busy = self.busy.get(node).copied();
+        let current = busy.is_some_and(|b| b.attempt == attempt);
+        let runs = matches!(self.phase, Phase::Starting | Phase::Running) && self.broken < Some(attempt);
+        match busy {
+            Some(_) if current && runs => {
+                if !self.started.contains(node)
+                    && let Some(world) = self.ledger.world()
+                {
+                    let world = Box::new(rendezvous::world(world));
+                    self.send(node, AgentMsg::Start { attempt, world }, out);
+                }
+            }
+            Some(busy) => {
+                let why = if self.ending.is_some() { StopWhy::End } else { StopWhy::Restart };
+                let order = self.stop_order();
+                self.send(node, AgentMsg::Stop { attempt: busy.attempt, order, why }, out);
+            }
+            None => {}
+        }
+        self.repeat_from(now);
+    }
+
+    /// Repeats every order that is not confirmed.
+    pub(super) fn repeat(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if let Phase::Closed { .. } = self.phase {
+            let here: Vec<NodeName> =
+                self.peers.iter().filter(|(_, p)| p.linked && !p.left).map(|(n, _)| n.clone()).collect();
+            for node in here {
+                self.orders(now, &node, out);
+                self.repeat_from(now);
+            }
+            return;
+        }
+        let waiting =
+            self.phase == Phase::Running && self.started.len() == self.busy.len() + self.finished.len();
+        for node in self.busy.keys().cloned().collect::<Vec<_>>() {
+            self.orders(now, &node, out);
+        }
+        if waiting {
+            self.resend = None;
+        }
+    }
+}
+
+fn decided(cause: Cause, gone: Vec<NodeName>) -> Cause {
+    match cause {
+        Cause::Incident(mut broke) => {
+            broke.decision =
+                if gone.is_empty() { Decision::Restart } else { Decision::Replace { nodes: gone } };
+            Cause::Incident(broke)
+        }
+        Cause::Start => Cause::Start,
+    }
+}

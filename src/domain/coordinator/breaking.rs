@@ -1,0 +1,270 @@
+//! A world breaks: evidence, verdict, and what follows. One incident for each world, however many ranks fail.
+
+use super::super::exit::ExitKind;
+use super::super::first_failure::{Seen, first_failure};
+use super::super::ids::{Attempt, NodeName};
+use super::super::mutant::Mutant;
+use super::super::note::Note;
+use super::super::outbox::Outbox;
+use super::super::policy::{self, Broken};
+use super::super::record::{Body, Break, Cause, Decision, FirstFailure, Incident, Outcome, Victim};
+use super::super::rendezvous;
+use super::super::time::{BootTime, Now};
+use super::super::wire::ExitReport;
+use super::Effect;
+use super::state::{Breaking, Coordinator, Phase, Want};
+
+/// What broke a world.
+enum What {
+    /// Ranks failed by themselves.
+    Failed,
+    /// A node is lost.
+    Lost(NodeName),
+    /// The ranks of a node are gone with its agent, or by its grant.
+    Gone(NodeName),
+}
+
+impl Coordinator {
+    pub(super) fn exited(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        attempt: Attempt,
+        exits: Vec<ExitReport>,
+        out: &mut Outbox<Effect>,
+    ) {
+        let failed = exits.iter().any(|e| !e.ours && !e.exit.is_success());
+        self.merge(now, node, attempt, exits);
+        if failed && self.may_break(attempt) {
+            self.break_world(now, What::Failed, out);
+        }
+    }
+
+    pub(super) fn stopped(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        attempt: Attempt,
+        exits: Vec<ExitReport>,
+        out: &mut Outbox<Effect>,
+    ) {
+        let failed = exits.iter().any(|e| !e.ours && !e.exit.is_success());
+        self.merge(now, node, attempt, exits);
+        let was_busy = self.busy.get(node).is_some_and(|b| b.attempt <= attempt);
+        if was_busy {
+            self.busy.remove(node);
+        }
+        if self.may_break(attempt) && self.start_sent.is_some() && self.ledger.member(node).is_some() {
+            let what = if failed { What::Failed } else { What::Gone(node.clone()) };
+            self.break_world(now, what, out);
+        }
+        if let Some(broke) = self.breaking.as_mut().filter(|b| b.attempt == attempt)
+            && self.busy.is_empty()
+        {
+            broke.stopped.get_or_insert(now.boot);
+        }
+    }
+
+    /// A world breaks once.
+    fn may_break(&self, attempt: Attempt) -> bool {
+        let current = self.ledger.attempt() == Some(attempt);
+        let again = self.broken >= Some(attempt) && !self.config.mutants.has(Mutant::ChargeTwice);
+        current && !again && self.ending.is_none() && !self.is_closed() && self.phase != Phase::Electing
+    }
+
+    /// A node cannot go on with the newest world.
+    pub(super) fn node_gone(&mut self, now: Now, node: &NodeName, lost: bool, out: &mut Outbox<Effect>) {
+        let member = self.ledger.member(node).is_some();
+        let Some(attempt) = self.ledger.attempt().filter(|_| member) else { return };
+        if lost
+            && let Some(broke) =
+                self.breaking.as_mut().filter(|b| b.attempt == attempt && !b.lost.contains(node))
+        {
+            broke.lost.push(node.clone());
+        }
+        if self.may_break(attempt) && matches!(self.phase, Phase::Starting | Phase::Running) {
+            let what = if lost { What::Lost(node.clone()) } else { What::Gone(node.clone()) };
+            self.break_world(now, what, out);
+        }
+    }
+
+    /// This coordinator's own agent came back: the world that the journal knows has lost at least its ranks.
+    pub(super) fn agent_returned(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        self.phase = Phase::Running;
+        self.start_sent = Some(now.boot);
+        let node = self.config.node.clone();
+        self.break_world(now, What::Gone(node), out);
+    }
+
+    fn break_world(&mut self, now: Now, what: What, out: &mut Outbox<Effect>) {
+        let Some(attempt) = self.ledger.attempt() else { return };
+        if let Some(old) = self.breaking.take() {
+            self.settling.push(old);
+        }
+        self.broken = Some(attempt);
+        let incident = self.next_incident;
+        self.next_incident = incident.saturating_add(1);
+        let ends = std::mem::take(&mut self.ends);
+        let (first, since) = match what {
+            What::Failed => self.blame(now, &ends.values().cloned().collect::<Vec<_>>()),
+            What::Lost(_) | What::Gone(_) => (None, now.boot),
+        };
+        let lost: Vec<NodeName> = match &what {
+            What::Lost(node) => vec![node.clone()],
+            What::Failed | What::Gone(_) => Vec::new(),
+        };
+        let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
+        let ran_ms = u64::try_from(ran).unwrap_or(u64::MAX);
+        let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
+        let broken = Broken { first: first.as_ref(), gone: &lost, ran_ms, spares };
+        let verdict = policy::decide(&self.ledger, &broken);
+        self.say_broken(attempt, incident, &what, first.as_ref(), out);
+        let restart = self.ledger.charged() + u32::from(verdict.charged);
+        out.note(Note::Decided {
+            incident,
+            decision: verdict.decision.clone(),
+            restart,
+            max_restarts: self.config.spec.max_restarts,
+            why: verdict.why.clone(),
+        });
+        self.breaking = Some(Breaking {
+            incident,
+            attempt,
+            members: self.ledger.world().map(|w| w.members.clone()).unwrap_or_default(),
+            since,
+            first: first.clone(),
+            lost: lost.clone(),
+            verdict: verdict.clone(),
+            ends,
+            stopped: self.busy.is_empty().then_some(now.boot),
+            running: None,
+        });
+        if let Decision::Stop { code } = verdict.decision {
+            let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| sentence(&f));
+            return self.end(now, Outcome::Failed, code, sentence, out);
+        }
+        let replace = match &verdict.decision {
+            Decision::Replace { nodes } => nodes.iter().cloned().collect(),
+            Decision::Restart | Decision::Stop { .. } => Default::default(),
+        };
+        let decision = verdict.decision.clone();
+        let charged = verdict.charged;
+        let broke = Break { incident, attempt, ran_ms, first_failure: first, lost, decision, charged };
+        self.want = Some(Want {
+            since: now.boot,
+            said_waiting: false,
+            cause: Cause::Incident(Box::new(broke)),
+            replace,
+            why: verdict.why,
+        });
+        self.phase = Phase::Gathering;
+        self.order_everybody(now, out);
+    }
+
+    fn say_broken(
+        &self,
+        attempt: Attempt,
+        incident: u64,
+        what: &What,
+        first: Option<&FirstFailure>,
+        out: &mut Outbox<Effect>,
+    ) {
+        match (what, first) {
+            (_, Some(first)) => {
+                let ranks = self.ledger.world().map_or(0, |w| rendezvous::world_size(&w.members));
+                let stopped = ranks.saturating_sub(1);
+                out.note(Note::RankFailed { attempt, incident, first: first.clone(), stopped });
+            }
+            (What::Gone(node), None) => {
+                out.note(Note::AgentReturned { node: node.clone(), attempt, incident });
+            }
+            // The loss itself was said when it was noticed.
+            (What::Lost(_) | What::Failed, None) => {}
+        }
+    }
+
+    /// The first failure among these ends, and when it was.
+    fn blame(&self, now: Now, ends: &[Seen]) -> (Option<FirstFailure>, BootTime) {
+        let earliest =
+            ends.iter().filter(|s| !s.report.ours && !s.report.exit.is_success()).map(|s| s.at).min();
+        let since = earliest.unwrap_or(now.boot);
+        let first = first_failure(ends).and_then(|i| ends.get(i)).map(|s| {
+            let ago = u64::try_from(now.boot.since(s.at).as_millis()).unwrap_or(0);
+            FirstFailure {
+                rank: s.rank,
+                local_rank: s.report.local_rank.0,
+                node: s.node.clone(),
+                pid: s.report.pid,
+                exit: s.report.exit.clone(),
+                wall_ms: now.wall_ms.saturating_sub(ago),
+                summary: summary(&s.report),
+                words: s.report.words.clone(),
+            }
+        });
+        (first, since)
+    }
+
+    /// Writes the next settled verdict: who failed first once everybody is heard, and who was a victim.
+    pub(super) fn settle_next(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if self.settling.is_empty() {
+            return;
+        }
+        let broke = self.settling.remove(0);
+        let incident = self.verdict_of(now, &broke);
+        let why = incident_why(&incident);
+        self.propose(now, Body::Incident(incident), why, out);
+    }
+
+    fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
+        let ends: Vec<Seen> = broke.ends.values().cloned().collect();
+        let settled = if broke.first.is_some() { self.blame(now, &ends).0 } else { None };
+        let first = settled.or_else(|| broke.first.clone());
+        let root = first.as_ref().map(|f| f.rank);
+        let victims = ends.iter().filter(|s| Some(s.rank) != root).map(|s| Victim {
+            rank: s.rank,
+            node: s.node.clone(),
+            exit: s.report.exit.clone(),
+            ours: s.report.ours,
+        });
+        let ms = |at: BootTime| u64::try_from(at.since(broke.since).as_millis()).unwrap_or(u64::MAX);
+        Incident {
+            incident: broke.incident,
+            attempt: broke.attempt,
+            first_failure: first,
+            lost: broke.lost.clone(),
+            victims: victims.collect(),
+            decision: broke.verdict.decision.clone(),
+            stopped_ms: ms(broke.stopped.unwrap_or(now.boot)),
+            running_ms: broke.running.map(ms),
+        }
+    }
+}
+
+fn incident_why(incident: &Incident) -> Vec<String> {
+    let mut why = Vec::new();
+    if let Some(first) = &incident.first_failure {
+        why.push(sentence(first));
+    }
+    why.extend(incident.lost.iter().map(|n| format!("{n} was lost")));
+    if why.is_empty() {
+        why.push("an agent died and its ranks with it".to_owned());
+    }
+    why
+}
+
+/// `rank 2 (n01) died: SIGKILL`.
+pub(super) fn sentence(first: &FirstFailure) -> String {
+    format!("rank {} ({}) {}", first.rank, first.node, first.summary)
+}
+
+/// What it died of, in one line. An exit 0 is a failure only when its peers failed because of it.
+fn summary(report: &ExitReport) -> String {
+    match (&report.exit, report.summary.as_str()) {
+        (ExitKind::Code(0), _) => "ended with exit code 0 while its peers still ran".to_owned(),
+        (exit @ ExitKind::NeverStarted { .. }, _) => exit.to_string(),
+        (exit @ ExitKind::Signal { .. }, "") => format!("died: {exit}"),
+        (exit @ ExitKind::Signal { .. }, words) => format!("died: {exit}: {words}"),
+        (exit, "") => format!("failed: {exit}"),
+        (_, words) => format!("failed: {words}"),
+    }
+}

@@ -1,0 +1,180 @@
+//! The end of a run: ranks are stopped, the record is written, everybody goes.
+
+use super::super::ids::NodeName;
+use super::super::note::Note;
+use super::super::outbox::Outbox;
+use super::super::record::{Body, End, Outcome};
+use super::super::time::Now;
+use super::super::wire::StopOrder;
+use super::Effect;
+use super::state::{Coordinator, Ending, PARTING, Phase};
+
+const SIGTERM: u8 = 15;
+const SIGKILL: u8 = 9;
+
+impl Coordinator {
+    /// How ranks are stopped now.
+    pub(super) fn stop_order(&self) -> StopOrder {
+        match &self.ending {
+            Some(ending) => ending.order,
+            None => StopOrder { signal: SIGTERM, grace_ms: self.restart_grace() },
+        }
+    }
+
+    /// An explicit `--shutdown-timeout` wins over ours.
+    fn restart_grace(&self) -> u64 {
+        self.config.spec.shutdown_timeout_ms.unwrap_or(self.config.spec.numbers.stop_ms)
+    }
+
+    /// The run ends. The first end counts.
+    pub(super) fn end(
+        &mut self,
+        now: Now,
+        outcome: Outcome,
+        code: u8,
+        sentence: String,
+        out: &mut Outbox<Effect>,
+    ) {
+        let order = StopOrder { signal: SIGTERM, grace_ms: self.restart_grace() };
+        let incident = self.breaking.as_ref().filter(|_| outcome == Outcome::Failed).map(|b| b.incident);
+        self.begin_ending(
+            now,
+            Ending { outcome, code, sentence, incident, order, asked: false, since: now.boot, quiet: None },
+            out,
+        );
+    }
+
+    fn begin_ending(&mut self, now: Now, ending: Ending, out: &mut Outbox<Effect>) {
+        if self.ending.is_some() || self.is_closed() {
+            return;
+        }
+        self.ending = Some(ending);
+        self.want = None;
+        if self.phase != Phase::Electing {
+            self.phase = Phase::Ending;
+            self.order_everybody(now, out);
+        }
+    }
+
+    /// Somebody sent a signal that means stop.
+    pub(super) fn asked_to_stop(
+        &mut self,
+        now: Now,
+        signal: u8,
+        terminal: bool,
+        from: Option<(u32, u32)>,
+        again: bool,
+        out: &mut Outbox<Effect>,
+    ) {
+        if self.is_closed() {
+            return;
+        }
+        let leave = self.config.spec.shutdown_timeout_ms.unwrap_or(self.config.spec.numbers.leave_ms);
+        let order = if again {
+            StopOrder { signal: SIGKILL, grace_ms: 0 }
+        } else {
+            StopOrder { signal, grace_ms: leave }
+        };
+        let ranks = self.ranks_alive();
+        let grace = std::time::Duration::from_millis(order.grace_ms);
+        match &mut self.ending {
+            Some(ending) if again => ending.order = order,
+            Some(_) => return,
+            None => {
+                let sentence = format!("stopped by {}", super::super::exit::signal_name(signal));
+                let code = 128_u8.saturating_add(signal);
+                let (outcome, asked, since) = (Outcome::Stopped, true, now.boot);
+                let ending =
+                    Ending { outcome, code, sentence, incident: None, order, asked, since, quiet: None };
+                out.note(Note::StopRequested { signal, terminal, from, ranks, grace, again });
+                return self.begin_ending(now, ending, out);
+            }
+        }
+        out.note(Note::StopRequested { signal, terminal, from, ranks, grace, again });
+        self.order_everybody(now, out);
+    }
+
+    fn ranks_alive(&self) -> u32 {
+        let busy = self.busy.keys().filter_map(|n| self.ledger.member(n));
+        busy.fold(0, |sum, m| sum.saturating_add(m.nproc))
+    }
+
+    /// Tells every node that may have ranks to stop them.
+    pub(super) fn order_everybody(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        for node in self.busy.keys().cloned().collect::<Vec<NodeName>>() {
+            self.orders(now, &node, out);
+        }
+    }
+
+    /// All ranks are gone: settle what is open, then write the end.
+    pub(super) fn end_if_quiet(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if !self.busy.is_empty() {
+            return;
+        }
+        let Some(ending) = &mut self.ending else { return };
+        if ending.quiet.is_none() {
+            ending.quiet = Some(now.boot);
+            if ending.asked {
+                out.note(Note::AllStopped { took: now.boot.since(ending.since) });
+            }
+        }
+        if let Some(mut broke) = self.breaking.take() {
+            broke.stopped.get_or_insert(now.boot);
+            self.settling.push(broke);
+        }
+        if self.append.is_some() {
+            return;
+        }
+        if !self.settling.is_empty() {
+            return self.settle_next(now, out);
+        }
+        let Some(ending) = &self.ending else { return };
+        let end = End {
+            outcome: ending.outcome,
+            code: ending.code,
+            requeue: false,
+            incident: ending.incident,
+            sentence: ending.sentence.clone(),
+        };
+        let why = vec![end.sentence.clone()];
+        self.propose(now, Body::End(end), why, out);
+    }
+
+    /// Not enough nodes came in time.
+    pub(super) fn join_timed_out(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let have = self.present().len();
+        let (need, join) = (self.config.spec.max_nodes, self.config.spec.numbers.join_timeout_ms);
+        let waited = super::super::time::human(std::time::Duration::from_millis(join));
+        let sentence = format!("waited {waited} for {need} nodes that can run ranks, {have} are there");
+        self.end(now, Outcome::Failed, 1, sentence, out);
+    }
+
+    /// The end is written, or cannot be.
+    pub(super) fn close(&mut self, now: Now, code: u8, sentence: &str, out: &mut Outbox<Effect>) {
+        self.phase = Phase::Closed { code };
+        self.closed_at = Some(now.boot);
+        out.note(Note::Ended { code, sentence: sentence.to_owned() });
+        self.repeat(now, out);
+    }
+
+    pub(super) fn close_unwritten(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let Some(ending) = &self.ending else { return };
+        let (code, sentence) = (ending.code, format!("{} (this could not be written)", ending.sentence));
+        self.append = None;
+        self.ending = None;
+        self.close(now, code, &sentence, out);
+    }
+
+    /// After the end: wait until everybody has left, not for ever.
+    pub(super) fn parting(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let (Phase::Closed { code }, Some(closed), false) = (self.phase, self.closed_at, self.over_said)
+        else {
+            return;
+        };
+        let here = self.peers.values().any(|p| p.linked && !p.left);
+        if !here || now.boot.since(closed) >= PARTING {
+            self.over_said = true;
+            out.put(Effect::Over { code });
+        }
+    }
+}

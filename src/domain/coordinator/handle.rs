@@ -1,0 +1,314 @@
+//! What a coordinator does about each event, and what it does next whichever event came.
+
+use std::time::Duration;
+
+use super::super::ids::{NodeName, Op};
+use super::super::mutant::Mutant;
+use super::super::note::{Note, Stale};
+use super::super::outbox::Outbox;
+use super::super::record::{Body, Cause, Ground, Lead, Membership, Outcome, Record};
+use super::super::time::{BootTime, Now};
+use super::super::wire::{AgentMsg, CoordinatorMsg, ToCoordinator};
+use super::state::{Busy, Coordinator, FIRST_WAIT, PARTING, Phase, REMOVAL, Want};
+use super::{Appended, Effect, Event};
+
+impl Coordinator {
+    pub(super) fn take(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
+        match event {
+            Event::Begin => self.elect(now, out),
+            Event::Recv { from, frame } => self.recv(now, from, frame, out),
+            Event::LinkDown { node, incarnation } => self.link_down(&node, incarnation),
+            Event::Silent { node, silent } => self.silent(now, &node, silent, out),
+            Event::Back { node } => self.back(&node),
+            Event::AuthorityHeld => {
+                self.authority = true;
+                self.authority_missed = None;
+            }
+            Event::AuthorityOver => self.authority = false,
+            Event::GrantsClosed { node, over_at } => self.grants_closed(&node, over_at, out),
+            Event::Appended { op, outcome } => self.appended(now, op, outcome, out),
+            Event::StoreTrouble { text } => self.store_trouble(now, text, out),
+            Event::Tick => {}
+        }
+    }
+
+    fn elect(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let lead = Lead {
+            node: self.config.node.clone(),
+            addresses: self.config.addresses.clone(),
+            job: self.config.job.clone(),
+            voters: if self.config.ground == Ground::Returned && !self.ledger.voters().is_empty() {
+                self.ledger.voters().to_vec()
+            } else {
+                self.config.voters.clone()
+            },
+            ground: self.config.ground,
+            spec: (self.config.ground == Ground::First).then(|| self.config.spec.clone()),
+        };
+        let why = match self.config.ground {
+            Ground::First => "the run is launched",
+            Ground::Returned => "the agent of the coordinator died and its guardian started it again",
+        };
+        self.propose(now, Body::Lead(lead), vec![why.to_owned()], out);
+    }
+
+    fn recv(&mut self, now: Now, from: NodeName, frame: ToCoordinator, out: &mut Outbox<Effect>) {
+        if self.term.is_none() {
+            if let CoordinatorMsg::Join { .. } = frame.msg {
+                self.early.insert(from, frame);
+            }
+            return;
+        }
+        if let CoordinatorMsg::Join { .. } = frame.msg {
+            return self.join(now, from, frame, out);
+        }
+        let stale = match self.peers.get(&from) {
+            None => Some(Stale::Incarnation),
+            Some(peer) if peer.incarnation != frame.incarnation => Some(Stale::Incarnation),
+            Some(_) if frame.term != self.term => Some(Stale::Term),
+            Some(peer) if peer.seen.is_some_and(|seen| frame.n <= seen) => Some(Stale::Repeated),
+            Some(_) => None,
+        };
+        if let Some(stale) = stale
+            && !self.config.mutants.has(Mutant::AcceptStale)
+        {
+            return out.note(Note::Dropped { stale });
+        }
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.seen = Some(frame.n);
+        }
+        self.hear(now, &from, frame.msg, out);
+    }
+
+    fn hear(&mut self, now: Now, from: &NodeName, msg: CoordinatorMsg, out: &mut Outbox<Effect>) {
+        match msg {
+            CoordinatorMsg::Join { .. } => {}
+            CoordinatorMsg::Started(attempt) => self.node_started(now, from, attempt, out),
+            CoordinatorMsg::Exited { attempt, exits } => self.exited(now, from, attempt, exits, out),
+            CoordinatorMsg::Stopped { attempt, exits, survivors, offer } => {
+                if let (Some(peer), Some(_)) = (self.peers.get_mut(from), &offer) {
+                    peer.offer = offer;
+                }
+                self.survived(from, survivors, out);
+                self.stopped(now, from, attempt, exits, out);
+            }
+            CoordinatorMsg::Finished { attempt, exits } => self.node_finished(now, from, attempt, exits, out),
+            CoordinatorMsg::Reach { .. } => {}
+            CoordinatorMsg::Signal { signal, terminal, pid, uid, again } => {
+                self.asked_to_stop(now, signal, terminal, pid.zip(uid), again, out);
+            }
+            CoordinatorMsg::Offered(offer) => {
+                if let Some(peer) = self.peers.get_mut(from) {
+                    peer.offer = Some(offer);
+                }
+            }
+            CoordinatorMsg::Leaving => {
+                self.busy.remove(from);
+                if let Some(peer) = self.peers.get_mut(from) {
+                    peer.left = true;
+                }
+            }
+        }
+    }
+
+    fn appended(&mut self, now: Now, op: Op, outcome: Appended, out: &mut Outbox<Effect>) {
+        let Some(flight) = self.append.take_if(|f| f.op == op) else {
+            return out.note(Note::UnknownOp { op });
+        };
+        let took = now.boot.since(flight.since);
+        if flight.trouble_said.is_some() {
+            out.note(Note::StoreBack { after: took });
+        }
+        match outcome {
+            Appended::Written => {
+                out.note(Note::Written { seq: flight.record.seq, took });
+                if self.learn(&flight.record, out) {
+                    self.after(now, &flight.record, out);
+                }
+            }
+            Appended::Lost(other) => {
+                out.note(Note::AppendLost { seq: flight.record.seq });
+                self.learn(&other, out);
+                let overtaken = self.ledger.term() > self.term && self.term.is_some();
+                if overtaken {
+                    return self.stand_down(format!("{} leads", other.writer.node), out);
+                }
+                if self.phase == Phase::Electing {
+                    self.elect(now, out);
+                }
+            }
+        }
+    }
+
+    /// Applies a record and tells everybody. False if it does not follow, which a sound store never brings.
+    fn learn(&mut self, record: &Record, out: &mut Outbox<Effect>) -> bool {
+        if self.ledger.apply(record).is_err() {
+            self.stand_down(format!("record {} does not continue the journal", record.seq), out);
+            return false;
+        }
+        self.records.push(record.clone());
+        let nodes: Vec<NodeName> = self.peers.keys().cloned().collect();
+        for node in nodes {
+            self.send(&node, AgentMsg::Committed(Box::new(record.clone())), out);
+        }
+        true
+    }
+
+    /// What a written record allows.
+    fn after(&mut self, now: Now, record: &Record, out: &mut Outbox<Effect>) {
+        match &record.body {
+            Body::Lead(lead) => self.leads(now, record, lead, out),
+            Body::Attempt(_) => self.opened(now, out),
+            Body::Membership(change) => out.put(Effect::Voters(change.voters.clone())),
+            Body::Incident(incident) => out.put(Effect::Report(Box::new(incident.clone()))),
+            Body::End(end) => self.close(now, end.code, &end.sentence, out),
+            Body::Evict(_) | Body::Unknown => {}
+        }
+    }
+
+    fn leads(&mut self, now: Now, record: &Record, lead: &Lead, out: &mut Outbox<Effect>) {
+        self.term = Some(record.term);
+        let continues = record.seq.0 > 0;
+        let (node, next_attempt) = (self.config.node.clone(), self.ledger.next_attempt());
+        out.note(Note::Leads { term: record.term, node, continues, next_attempt });
+        out.put(Effect::Lead { term: record.term, voters: lead.voters.clone() });
+        self.phase = Phase::Gathering;
+        self.want = Some(Want {
+            since: now.boot,
+            said_waiting: false,
+            cause: Cause::Start,
+            replace: Default::default(),
+            why: vec!["the first world of this launch".to_owned()],
+        });
+        if lead.ground == Ground::Returned {
+            self.returned(now, out);
+        }
+        for (node, frame) in std::mem::take(&mut self.early) {
+            self.join(now, node, frame, out);
+        }
+    }
+
+    /// Whoever was in a world of this run may still have ranks: until he says otherwise, or until every
+    /// grant that an earlier life of ours gave is over.
+    fn returned(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let numbers = &self.config.spec.numbers;
+        let over_at = (!self.forever()).then(|| now.boot.after(Duration::from_millis(numbers.lost_ms)));
+        let attempt = self.ledger.attempt().unwrap_or_default();
+        for node in self.ledger.ever().clone() {
+            let incarnation = self.ledger.member(&node).map(|m| m.incarnation).unwrap_or_default();
+            self.busy.insert(node, Busy { incarnation, attempt, over_at });
+        }
+        if self.ledger.world().is_some() && self.ledger.end().is_none() {
+            self.agent_returned(now, out);
+        }
+    }
+
+    fn store_trouble(&mut self, now: Now, text: String, out: &mut Outbox<Effect>) {
+        const AGAIN: Duration = Duration::from_secs(60);
+        let Some(flight) = &mut self.append else { return };
+        if flight.trouble_said.is_none_or(|said| now.boot.since(said) >= AGAIN) {
+            flight.trouble_said = Some(now.boot);
+            out.note(Note::StoreTrouble { text, since: now.boot.since(flight.since) });
+        }
+    }
+
+    /// What is due at this instant.
+    pub(super) fn on_time(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let numbers = &self.config.spec.numbers;
+        let (join, store) = (numbers.join_timeout_ms, numbers.store_timeout_ms);
+        let lost = Duration::from_millis(numbers.lost_ms);
+        let passed = |since: BootTime, ms: u64| now.boot.since(since) >= Duration::from_millis(ms);
+        self.busy.retain(|_, b| b.over_at.is_none_or(|at| now.boot < at));
+        if self.append.as_ref().is_some_and(|f| passed(f.since, store)) && !self.is_closed() {
+            let sentence = "the run directory could not be written for too long".to_owned();
+            self.end(now, Outcome::Failed, 1, sentence, out);
+            if self.busy.is_empty() {
+                self.close_unwritten(now, out);
+            }
+        }
+        if self.phase == Phase::Gathering && self.want.as_ref().is_some_and(|w| passed(w.since, join)) {
+            self.join_timed_out(now, out);
+        }
+        if let Some(ending) = &self.ending
+            && ending.asked
+            && ending.quiet.is_some_and(|q| now.boot.since(q) >= PARTING)
+        {
+            self.close_unwritten(now, out);
+        }
+        // Only a world needs authority: while nodes are still coming there may be no majority yet.
+        let world = matches!(self.phase, Phase::Starting | Phase::Running);
+        if self.authority || self.forever() || !world {
+            self.authority_missed = None;
+        } else {
+            self.authority_missed.get_or_insert(now.boot);
+        }
+        if self.authority_missed.is_some_and(|at| now.boot.since(at) >= lost + REMOVAL) {
+            self.stand_down("no majority of the nodes answers".to_owned(), out);
+        }
+        self.parting(now, out);
+        if self.resend.is_some_and(|at| now.boot >= at) {
+            self.resend = None;
+            self.repeat(now, out);
+        }
+    }
+
+    /// What can be done next. Called after every event, so that no path has to remember it.
+    pub(super) fn go_on(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        match self.phase {
+            Phase::Gathering => self.open(now, out),
+            Phase::Starting => self.start_if_quiet(now, out),
+            Phase::Running => {}
+            Phase::Ending => self.end_if_quiet(now, out),
+            Phase::Electing | Phase::Closed { .. } | Phase::StoodDown => return,
+        }
+        if self.append.is_none() && matches!(self.phase, Phase::Gathering | Phase::Running) {
+            self.change_voters(now, out);
+        }
+        if self.append.is_none() && self.phase == Phase::Running {
+            self.settle_next(now, out);
+        }
+    }
+
+    /// Lost voters are removed and new nodes added while no attempt is being opened. With fewer than half of
+    /// the voters left the coordinator is on the wrong side and stands down.
+    fn change_voters(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let voters = self.ledger.voters();
+        let lost = |n: &&NodeName| self.peers.get(*n).is_some_and(|p| p.lost);
+        let removed: Vec<NodeName> = voters.iter().filter(lost).cloned().collect();
+        let added: Vec<NodeName> = self
+            .peers
+            .iter()
+            .filter(|(n, p)| p.usable() && !voters.contains(n))
+            .map(|(n, _)| n.clone())
+            .collect();
+        if removed.is_empty() && added.is_empty() {
+            return;
+        }
+        if (voters.len() - removed.len()) * 2 < voters.len() {
+            return self.stand_down("fewer than half of the nodes answer".to_owned(), out);
+        }
+        let kept = voters.iter().filter(|n| !removed.contains(n));
+        let voters = kept.chain(&added).cloned().collect();
+        let mut why = Vec::new();
+        why.extend(removed.iter().map(|n| format!("{n} is lost")));
+        why.extend(added.iter().map(|n| format!("{n} joined")));
+        self.propose(now, Body::Membership(Membership { voters, removed, added }), why, out);
+    }
+
+    /// The first world waits a little for the nodes of the ordered list, so that ranks follow Slurm's order.
+    pub(super) fn still_early(&self, now: Now, since: BootTime) -> bool {
+        let expected = self.config.voters.iter().any(|n| !self.peers.contains_key(n));
+        self.ledger.world().is_none() && expected && now.boot.since(since) < FIRST_WAIT
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        matches!(self.phase, Phase::Closed { .. } | Phase::StoodDown)
+    }
+
+    pub(super) fn stand_down(&mut self, why: String, out: &mut Outbox<Effect>) {
+        self.phase = Phase::StoodDown;
+        self.append = None;
+        out.note(Note::StoodDown { why: why.clone() });
+        out.put(Effect::StandDown { why });
+    }
+}

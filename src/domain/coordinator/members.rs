@@ -1,0 +1,187 @@
+//! Who is there: joins, links, silence, and who may still have ranks.
+
+use std::time::Duration;
+
+use super::super::ids::{Attempt, Incarnation, NodeName};
+use super::super::mutant::Mutant;
+use super::super::note::{Note, Stale};
+use super::super::outbox::Outbox;
+use super::super::time::{BootTime, Now};
+use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, Survivor, ToAgent, ToCoordinator};
+use super::Effect;
+use super::state::{Busy, Coordinator, Peer, Phase};
+
+impl Coordinator {
+    pub(super) fn join(&mut self, now: Now, node: NodeName, frame: ToCoordinator, out: &mut Outbox<Effect>) {
+        let CoordinatorMsg::Join { spec, offer, store, clean_of, running, next, survivors } = frame.msg
+        else {
+            return;
+        };
+        let incarnation = frame.incarnation;
+        if self.dead.contains(&incarnation) && !self.config.mutants.has(Mutant::AcceptStale) {
+            return out.note(Note::Dropped { stale: Stale::Incarnation });
+        }
+        let known = self.peers.get(&node).filter(|p| p.incarnation == incarnation);
+        if known.is_some_and(|p| p.seen.is_some_and(|seen| frame.n <= seen)) {
+            return out.note(Note::Dropped { stale: Stale::Repeated });
+        }
+        let (is_new, sent, was_lost) = match known {
+            Some(peer) => (false, peer.sent, peer.lost),
+            None => (true, 0, self.peers.get(&node).is_some_and(|p| p.lost)),
+        };
+        if let Some(why) = self.refusal(&node, store.is_some() && store != self.config.store) {
+            return self.refuse(node, incarnation, sent, why, out);
+        }
+        if let Some(old) = self.peers.get(&node).filter(|_| is_new) {
+            self.dead.insert(old.incarnation);
+        }
+        let peer = Peer {
+            incarnation,
+            spec: *spec,
+            offer,
+            linked: true,
+            lost: false,
+            left: false,
+            survivors: Vec::new(),
+            sent,
+            seen: Some(frame.n),
+        };
+        self.peers.insert(node.clone(), peer);
+        if is_new {
+            out.note(Note::Joined { node: node.clone(), incarnation, clean_of: clean_of.clone() });
+        }
+        self.quiet_by_join(&node, incarnation, &clean_of, running, out);
+        // A join of such a life that is still on its way is too late.
+        self.dead.extend(clean_of);
+        if was_lost || is_new {
+            out.put(Effect::OpenGrants { node: node.clone() });
+        }
+        self.survived(&node, survivors, out);
+        let from = usize::try_from(next.0).unwrap_or(usize::MAX);
+        let welcome = AgentMsg::Welcome {
+            spec: Box::new(self.config.spec.clone()),
+            tail: self.records.get(from..).unwrap_or_default().to_vec(),
+            leader: self.config.incarnation,
+            forever: self.forever(),
+        };
+        self.send(&node, welcome, out);
+        self.replaced(now, &node, incarnation, out);
+        self.orders(now, &node, out);
+    }
+
+    fn refusal(&self, node: &NodeName, other_store: bool) -> Option<RefusedWhy> {
+        match self.phase {
+            Phase::Closed { code } => Some(RefusedWhy::Ended(code)),
+            _ if other_store => Some(RefusedWhy::OtherStore),
+            _ if self.ledger.is_evicted(node) => Some(RefusedWhy::Evicted),
+            _ => None,
+        }
+    }
+
+    fn refuse(
+        &mut self,
+        to: NodeName,
+        incarnation: Incarnation,
+        n: u64,
+        why: RefusedWhy,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(term) = self.term else { return };
+        out.put(Effect::Send { to, incarnation, frame: ToAgent { term, n, msg: AgentMsg::Refused(why) } });
+    }
+
+    /// What a join says about ranks on its node: the agent's own word for this life, the guardian's word for
+    /// an earlier one. About any other life it says nothing, so that one's grant must run out.
+    fn quiet_by_join(
+        &mut self,
+        node: &NodeName,
+        incarnation: Incarnation,
+        clean_of: &[Incarnation],
+        running: Option<Attempt>,
+        out: &mut Outbox<Effect>,
+    ) {
+        if let Some(attempt) = running {
+            self.busy.insert(node.clone(), Busy { incarnation, attempt, over_at: None });
+            return;
+        }
+        let Some(busy) = self.busy.get(node) else { return };
+        // A `Start` of this life may still be on its way: only its own report frees it.
+        let on_its_way = busy.incarnation == incarnation && Some(busy.attempt) == self.ledger.attempt();
+        let vouched = busy.incarnation == incarnation || clean_of.contains(&busy.incarnation);
+        if vouched && !on_its_way {
+            self.busy.remove(node);
+        } else if !vouched && busy.over_at.is_none() {
+            out.put(Effect::CloseGrants { node: node.clone() });
+        }
+    }
+
+    pub(super) fn link_down(&mut self, node: &NodeName, incarnation: Incarnation) {
+        if let Some(peer) = self.peers.get_mut(node).filter(|p| p.incarnation == incarnation) {
+            peer.linked = false;
+        }
+    }
+
+    pub(super) fn back(&mut self, node: &NodeName) {
+        // A node that was declared lost comes back through a join, never by a beat alone.
+        let _ = node;
+    }
+
+    pub(super) fn silent(&mut self, now: Now, node: &NodeName, silent: Duration, out: &mut Outbox<Effect>) {
+        let Some(peer) = self.peers.get_mut(node) else {
+            // A voter that never came: it can be removed like one that went.
+            return self.never_came(node);
+        };
+        if peer.lost {
+            return;
+        }
+        peer.lost = true;
+        peer.linked = false;
+        out.note(Note::NodeLost { node: node.clone(), silent, slot: self.ledger.slot(node) });
+        out.put(Effect::CloseGrants { node: node.clone() });
+        self.node_gone(now, node, true, out);
+    }
+
+    fn never_came(&mut self, node: &NodeName) {
+        if self.ledger.voters().contains(node) {
+            let peer = Peer {
+                incarnation: Incarnation::default(),
+                spec: Default::default(),
+                offer: None,
+                linked: false,
+                lost: true,
+                left: false,
+                survivors: Vec::new(),
+                sent: 0,
+                seen: None,
+            };
+            self.peers.insert(node.clone(), peer);
+        }
+    }
+
+    pub(super) fn grants_closed(&mut self, node: &NodeName, over_at: BootTime, out: &mut Outbox<Effect>) {
+        if let Some(busy) = self.busy.get_mut(node) {
+            busy.over_at = Some(busy.over_at.map_or(over_at, |at| at.max(over_at)));
+        }
+        // It was closed for the sake of an earlier life; the admitted one may go on.
+        if self.peers.get(node).is_some_and(|p| !p.lost) {
+            out.put(Effect::OpenGrants { node: node.clone() });
+        }
+    }
+
+    pub(super) fn survived(&mut self, node: &NodeName, survivors: Vec<Survivor>, out: &mut Outbox<Effect>) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
+        if !survivors.is_empty() && peer.survivors != survivors {
+            let list = survivors.iter().map(|s| (s.pid, s.state)).collect();
+            out.note(Note::NodeDirty { node: node.clone(), survivors: list });
+        }
+        peer.survivors = survivors;
+    }
+
+    /// An attempt that includes an earlier life of this node's agent cannot go on.
+    fn replaced(&mut self, now: Now, node: &NodeName, incarnation: Incarnation, out: &mut Outbox<Effect>) {
+        let other = self.ledger.member(node).is_some_and(|m| m.incarnation != incarnation);
+        if other && matches!(self.phase, Phase::Starting | Phase::Running) {
+            self.node_gone(now, node, false, out);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The coordinator machine: membership, attempts, decisions. One per run.
+//!
+//! ```text
+//! Electing ─lead written─► Gathering ─plan, attempt written─► Starting ─all Started─► Running ─all Finished─► Ending ─► Closed
+//!                             ▲                                  │ exit ≠ 0, lost, agent gone  │
+//!                             └──── stops are out, the next attempt is being written ◄─────────┘
+//! ```
+//! `Ledger` holds what the journal says; everything else here is soft and rebuilt from messages. Stops need
+//! no record and go out at once. Starts follow their record, and only when every node that may still run an
+//! older attempt is quiet: by its agent's word, its guardian's word, or because its grant is surely over.
+
+mod attempt;
+mod breaking;
+mod ending;
+mod handle;
+mod members;
+mod state;
+
+pub use state::{Coordinator, CoordinatorConfig, Phase};
+
+use std::time::Duration;
+
+use super::ids::{Incarnation, NodeName, Op, Term};
+use super::record::{Incident, Record};
+use super::time::BootTime;
+use super::wire::{ToAgent, ToCoordinator};
+
+/// How an append came back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Appended {
+    /// It is the record of its number.
+    Written,
+    /// Another record has this number.
+    Lost(Box<Record>),
+}
+
+/// What can happen to a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// It exists, with a ledger that was read to the tail. The first event.
+    Begin,
+    /// A frame from an agent whose session proved to be of this node.
+    Recv {
+        /// The node.
+        from: NodeName,
+        /// The frame.
+        frame: ToCoordinator,
+    },
+    /// The control session of an agent is gone.
+    LinkDown {
+        /// The node.
+        node: NodeName,
+        /// The agent's life.
+        incarnation: Incarnation,
+    },
+    /// Nothing was heard of a node for the time after which it is lost.
+    Silent {
+        /// The node.
+        node: NodeName,
+        /// For how long.
+        silent: Duration,
+    },
+    /// A silent node beats again.
+    Back {
+        /// The node.
+        node: NodeName,
+    },
+    /// A majority of the voters grants authority.
+    AuthorityHeld,
+    /// It is over.
+    AuthorityOver,
+    /// No acknowledgement goes to this node any more.
+    GrantsClosed {
+        /// The node.
+        node: NodeName,
+        /// When its ranks are surely gone.
+        over_at: BootTime,
+    },
+    /// An append came back.
+    Appended {
+        /// From [`Effect::Append`].
+        op: Op,
+        /// How.
+        outcome: Appended,
+    },
+    /// The store worker is still at it.
+    StoreTrouble {
+        /// What the store says.
+        text: String,
+    },
+    /// The deadline passed.
+    Tick,
+}
+
+/// What a coordinator wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Say this to the agent of a node.
+    Send {
+        /// The node.
+        to: NodeName,
+        /// The life of the agent that it is for.
+        incarnation: Incarnation,
+        /// The frame.
+        frame: ToAgent,
+    },
+    /// Write this record; answered by `Appended`. One at a time.
+    Append {
+        /// Comes back with the answer.
+        op: Op,
+        /// The record.
+        record: Box<Record>,
+    },
+    /// Tell the authority machine that this term leads, and who votes.
+    Lead {
+        /// The term.
+        term: Term,
+        /// The voters.
+        voters: Vec<NodeName>,
+    },
+    /// Tell the authority machine who votes from here on.
+    Voters(Vec<NodeName>),
+    /// No more acknowledgements to this node; answered by `GrantsClosed`.
+    CloseGrants {
+        /// The node.
+        node: NodeName,
+    },
+    /// Acknowledgements to this node again.
+    OpenGrants {
+        /// The node.
+        node: NodeName,
+    },
+    /// The files of a settled incident.
+    Report(Box<Incident>),
+    /// Everybody was told to go and went, or had the time to.
+    Over {
+        /// The run's exit code.
+        code: u8,
+    },
+    /// End without a word to anybody: grants run out.
+    StandDown {
+        /// Why.
+        why: String,
+    },
+}

@@ -1,0 +1,374 @@
+//! The state of a coordinator, and the small tools that every part of it uses.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::super::first_failure::Seen;
+use super::super::ids::{Attempt, Incarnation, NodeName, Op, Rank, StoreId, Term};
+use super::super::ledger::Ledger;
+use super::super::mutant::Mutants;
+use super::super::outbox::{Machine, Outbox};
+use super::super::policy::Verdict;
+use super::super::record::{
+    Body, Cause, FirstFailure, Ground, Member, Outcome, RECORD_VERSION, Record, Writer,
+};
+use super::super::spec::{GrantMode, JobRef, NodeSpec, Offer, RunSpec};
+use super::super::time::{BootTime, Now, earlier};
+use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator};
+use super::{Effect, Event};
+
+/// How often an unanswered order is repeated.
+pub(super) const RESEND: Duration = Duration::from_secs(1);
+/// How long the first world waits for the nodes of the ordered list before it takes others.
+pub(super) const FIRST_WAIT: Duration = Duration::from_secs(10);
+/// How long agents have to leave after the end, and an end asked for by the user to be written.
+pub(super) const PARTING: Duration = Duration::from_secs(5);
+/// How long a coordinator without authority tries to remove lost voters.
+pub(super) const REMOVAL: Duration = Duration::from_secs(15);
+
+/// What a coordinator is made from.
+#[derive(Clone, Debug)]
+pub struct CoordinatorConfig {
+    /// Its node.
+    pub node: NodeName,
+    /// The life of the agent that it lives in.
+    pub incarnation: Incarnation,
+    /// What is run; binds every node.
+    pub spec: RunSpec,
+    /// The Slurm job, if any.
+    pub job: Option<JobRef>,
+    /// The ordered node list: who votes in its first term.
+    pub voters: Vec<NodeName>,
+    /// Where it listens.
+    pub addresses: Vec<String>,
+    /// On what ground it leads.
+    pub ground: Ground,
+    /// The id of the run directory; an agent that reads another one is refused.
+    pub store: Option<StoreId>,
+    /// For nonces.
+    pub seed: u64,
+    /// For the simulator.
+    pub mutants: Mutants,
+}
+
+/// An admitted node.
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) incarnation: Incarnation,
+    pub(super) spec: NodeSpec,
+    pub(super) offer: Option<Offer>,
+    pub(super) linked: bool,
+    pub(super) lost: bool,
+    pub(super) left: bool,
+    pub(super) survivors: Vec<Survivor>,
+    pub(super) sent: u64,
+    pub(super) seen: Option<u64>,
+}
+
+impl Peer {
+    /// It can be in the next world.
+    pub(super) fn usable(&self) -> bool {
+        self.linked && !self.lost && !self.left && self.survivors.is_empty()
+    }
+}
+
+/// A node that may have live ranks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Busy {
+    pub(super) incarnation: Incarnation,
+    pub(super) attempt: Attempt,
+    /// When its grant is surely over, once grants are closed.
+    pub(super) over_at: Option<BootTime>,
+}
+
+/// Where the run stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// The `lead` record is being written.
+    Electing,
+    /// A world is wanted.
+    Gathering,
+    /// Its record is written; ranks start as soon as everybody is quiet.
+    Starting,
+    /// Every rank runs.
+    Running,
+    /// Ranks are stopped, then `end` is written.
+    Ending,
+    /// The run is over.
+    Closed {
+        /// Its exit code.
+        code: u8,
+    },
+    /// Somebody else leads, or nobody can.
+    StoodDown,
+}
+
+/// A world that is wanted.
+#[derive(Clone, Debug)]
+pub(super) struct Want {
+    pub(super) since: BootTime,
+    pub(super) said_waiting: bool,
+    pub(super) cause: Cause,
+    pub(super) replace: BTreeSet<NodeName>,
+    pub(super) why: Vec<String>,
+}
+
+/// A world that broke.
+#[derive(Clone, Debug)]
+pub(super) struct Breaking {
+    pub(super) incident: u64,
+    pub(super) attempt: Attempt,
+    pub(super) members: Vec<Member>,
+    pub(super) since: BootTime,
+    pub(super) first: Option<FirstFailure>,
+    pub(super) lost: Vec<NodeName>,
+    pub(super) verdict: Verdict,
+    pub(super) ends: BTreeMap<Rank, Seen>,
+    pub(super) stopped: Option<BootTime>,
+    pub(super) running: Option<BootTime>,
+}
+
+/// How the run will end.
+#[derive(Clone, Debug)]
+pub(super) struct Ending {
+    pub(super) outcome: Outcome,
+    pub(super) code: u8,
+    pub(super) sentence: String,
+    pub(super) incident: Option<u64>,
+    pub(super) order: StopOrder,
+    /// A person waits: the end is not held up by a store that does not answer.
+    pub(super) asked: bool,
+    pub(super) since: BootTime,
+    pub(super) quiet: Option<BootTime>,
+}
+
+/// The append in flight.
+#[derive(Clone, Debug)]
+pub(super) struct InFlight {
+    pub(super) op: Op,
+    pub(super) record: Box<Record>,
+    pub(super) since: BootTime,
+    pub(super) trouble_said: Option<BootTime>,
+}
+
+/// The coordinator machine. See the module.
+#[derive(Debug)]
+pub struct Coordinator {
+    pub(super) config: CoordinatorConfig,
+    pub(super) ledger: Ledger,
+    pub(super) records: Vec<Record>,
+    pub(super) term: Option<Term>,
+    pub(super) phase: Phase,
+    pub(super) peers: BTreeMap<NodeName, Peer>,
+    pub(super) dead: BTreeSet<Incarnation>,
+    pub(super) busy: BTreeMap<NodeName, Busy>,
+    /// Joins that came before this coordinator led.
+    pub(super) early: BTreeMap<NodeName, ToCoordinator>,
+    pub(super) append: Option<InFlight>,
+    pub(super) want: Option<Want>,
+    pub(super) ending: Option<Ending>,
+    pub(super) start_sent: Option<BootTime>,
+    pub(super) started: BTreeSet<NodeName>,
+    pub(super) finished: BTreeSet<NodeName>,
+    /// Ends of ranks of the newest attempt.
+    pub(super) ends: BTreeMap<Rank, Seen>,
+    /// The newest attempt that broke.
+    pub(super) broken: Option<Attempt>,
+    pub(super) breaking: Option<Breaking>,
+    pub(super) settling: Vec<Breaking>,
+    pub(super) next_incident: u64,
+    /// A majority of the voters grants authority.
+    pub(super) authority: bool,
+    /// Since when it is missed although a world needs it.
+    pub(super) authority_missed: Option<BootTime>,
+    pub(super) resend: Option<BootTime>,
+    pub(super) closed_at: Option<BootTime>,
+    pub(super) over_said: bool,
+    pub(super) next_op: u64,
+    pub(super) random: u64,
+}
+
+impl Coordinator {
+    /// A coordinator over a journal that was read to its tail; its first event is [`Event::Begin`].
+    /// `records` are those that `ledger` was made from.
+    #[must_use]
+    pub fn new(config: CoordinatorConfig, ledger: Ledger, records: Vec<Record>) -> Self {
+        let random = config.seed;
+        let next_incident = ledger.next_incident();
+        Self {
+            config,
+            ledger,
+            records,
+            term: None,
+            phase: Phase::Electing,
+            peers: BTreeMap::new(),
+            dead: BTreeSet::new(),
+            busy: BTreeMap::new(),
+            early: BTreeMap::new(),
+            append: None,
+            want: None,
+            ending: None,
+            start_sent: None,
+            started: BTreeSet::new(),
+            finished: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            broken: None,
+            breaking: None,
+            settling: Vec::new(),
+            next_incident,
+            authority: false,
+            authority_missed: None,
+            resend: None,
+            closed_at: None,
+            over_said: false,
+            next_op: 0,
+            random,
+        }
+    }
+
+    /// What the journal says.
+    #[must_use]
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Where the run stands.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// The nodes that are admitted and not lost, in order of their names.
+    #[must_use]
+    pub fn present(&self) -> Vec<NodeName> {
+        self.peers.iter().filter(|(_, p)| p.usable()).map(|(node, _)| node.clone()).collect()
+    }
+
+    /// In a world of one node without a spare nobody else could take over: grants last for ever.
+    pub(super) fn forever(&self) -> bool {
+        let spec = &self.config.spec;
+        spec.max_nodes == 1 && spec.spares == 0 && spec.numbers.grant == GrantMode::Auto
+    }
+
+    pub(super) fn op(&mut self) -> Op {
+        self.next_op += 1;
+        Op(self.next_op)
+    }
+
+    /// splitmix64: nonces must differ, nothing more.
+    fn nonce(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Proposes a record at the tail. The caller has looked that none is in flight.
+    pub(super) fn propose(&mut self, now: Now, body: Body, why: Vec<String>, out: &mut Outbox<Effect>) {
+        let next_term = self.ledger.term().map_or(Term(0), Term::next);
+        let (term, attempt) = match &body {
+            Body::Lead(_) => (next_term, self.ledger.attempt().unwrap_or_default()),
+            Body::Attempt(_) => (self.term.unwrap_or_default(), self.ledger.next_attempt()),
+            _ => (self.term.unwrap_or_default(), self.ledger.attempt().unwrap_or_default()),
+        };
+        let record = Box::new(Record {
+            v: RECORD_VERSION,
+            seq: self.ledger.next(),
+            kind: body.kind(),
+            term,
+            attempt,
+            writer: Writer { node: self.config.node.clone(), incarnation: self.config.incarnation },
+            nonce: self.nonce(),
+            wall_ms: now.wall_ms,
+            why,
+            body,
+        });
+        let op = self.op();
+        self.append = Some(InFlight { op, record: record.clone(), since: now.boot, trouble_said: None });
+        out.put(Effect::Append { op, record });
+    }
+
+    pub(super) fn send(&mut self, to: &NodeName, msg: AgentMsg, out: &mut Outbox<Effect>) {
+        let Some(term) = self.term else { return };
+        let Some(peer) = self.peers.get_mut(to) else { return };
+        if !peer.linked {
+            return;
+        }
+        let n = peer.sent;
+        peer.sent += 1;
+        out.put(Effect::Send {
+            to: to.clone(),
+            incarnation: peer.incarnation,
+            frame: ToAgent { term, n, msg },
+        });
+    }
+
+    /// The time of the next repetition, unless one is nearer.
+    pub(super) fn repeat_from(&mut self, now: Now) {
+        let at = now.boot.after(RESEND);
+        self.resend = Some(self.resend.map_or(at, |earlier| earlier.min(at)));
+    }
+
+    fn timers(&self) -> Option<BootTime> {
+        let numbers = &self.config.spec.numbers;
+        let ms = Duration::from_millis;
+        let mut at = self.resend;
+        if self.phase == Phase::Starting && self.start_sent.is_none() {
+            at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
+        }
+        if let (Phase::Gathering, Some(want)) = (self.phase, &self.want) {
+            at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
+            if self.ledger.world().is_none() {
+                let first = want.since.after(FIRST_WAIT);
+                at = earlier(at, (!want.said_waiting).then_some(first));
+            }
+        }
+        if let Some(flight) = &self.append {
+            at = earlier(at, Some(flight.since.after(ms(numbers.store_timeout_ms))));
+        }
+        if let Some(Ending { asked: true, quiet: Some(quiet), .. }) = self.ending {
+            at = earlier(at, Some(quiet.after(PARTING)));
+        }
+        if let Some(over) = self.authority_missed {
+            at = earlier(at, Some(over.after(ms(numbers.lost_ms) + REMOVAL)));
+        }
+        earlier(at, self.closed_at.filter(|_| !self.over_said).map(|c| c.after(PARTING)))
+    }
+}
+
+impl Machine for Coordinator {
+    type Event = Event;
+    type Effect = Effect;
+
+    fn handle(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
+        if self.phase == Phase::StoodDown {
+            return;
+        }
+        self.take(now, event, out);
+        self.on_time(now, out);
+        self.go_on(now, out);
+    }
+
+    fn deadline(&self) -> Option<BootTime> {
+        if self.phase == Phase::StoodDown { None } else { self.timers() }
+    }
+}
+
+/// A launch of a run that was never led, for tests and tools.
+impl Default for CoordinatorConfig {
+    fn default() -> Self {
+        Self {
+            node: NodeName::default(),
+            incarnation: Incarnation::default(),
+            spec: RunSpec::default(),
+            job: None,
+            voters: Vec::new(),
+            addresses: Vec::new(),
+            ground: Ground::First,
+            store: None,
+            seed: 0,
+            mutants: Mutants::NONE,
+        }
+    }
+}

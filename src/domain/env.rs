@@ -1,0 +1,159 @@
+//! Every environment variable that relight reads or sets. Nothing else in the program spells one out; the
+//! table in `docs/environment.md` is made from [`ALL`].
+
+pub mod rank;
+
+use std::fmt::Write as _;
+
+pub use rank::{RankEnvError, RankPlace, rank_argv, rank_environment, substitute};
+
+/// Who writes a variable and who reads it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Direction {
+    /// relight reads it.
+    Reads,
+    /// relight sets it for every rank.
+    Sets,
+    /// Both.
+    Both,
+}
+
+/// One documented environment variable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnvVar {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means, in one or two sentences.
+    pub doc: &'static str,
+    /// Who writes and who reads it.
+    pub direction: Direction,
+}
+
+macro_rules! variables {
+    ($($ident:ident = $direction:ident $name:literal: $doc:literal;)*) => {
+        $(
+            #[doc = $doc]
+            pub const $ident: EnvVar =
+                EnvVar { name: $name, doc: $doc, direction: Direction::$direction };
+        )*
+        /// All of them, in the order of the documentation.
+        pub const ALL: &[EnvVar] = &[$($ident),*];
+    };
+}
+
+variables! {
+    // What a rank is told: torchrun's names.
+    RANK = Sets "RANK": "Global rank: ranks of lower group ranks first, then by local rank.";
+    LOCAL_RANK = Sets "LOCAL_RANK": "Rank within the node, from 0.";
+    WORLD_SIZE = Sets "WORLD_SIZE": "Ranks of the whole world.";
+    LOCAL_WORLD_SIZE = Sets "LOCAL_WORLD_SIZE": "Ranks of this node.";
+    GROUP_RANK = Sets "GROUP_RANK": "Index of the node in the world, dense.";
+    GROUP_WORLD_SIZE = Sets "GROUP_WORLD_SIZE": "Nodes of the world.";
+    ROLE_RANK = Sets "ROLE_RANK": "Same as `RANK`: a run has one role.";
+    ROLE_WORLD_SIZE = Sets "ROLE_WORLD_SIZE": "Same as `WORLD_SIZE`: a run has one role.";
+    ROLE_NAME = Sets "ROLE_NAME": "The value of `--role`.";
+    MASTER_ADDR = Sets "MASTER_ADDR": "Where rank 0 hosts the store of `env://`.";
+    MASTER_PORT = Sets "MASTER_PORT": "Its port, fresh for every attempt.";
+    TORCHELASTIC_RESTART_COUNT = Sets "TORCHELASTIC_RESTART_COUNT": "The attempt: counts the worlds of the run from 0, the same on every node, never reused.";
+    TORCHELASTIC_MAX_RESTARTS = Sets "TORCHELASTIC_MAX_RESTARTS": "The value of `--max-restarts`; 2147483647 where there is no limit.";
+    TORCHELASTIC_RUN_ID = Sets "TORCHELASTIC_RUN_ID": "The run id. PyTorch takes its presence for \"started by an elastic launcher\".";
+    TORCHELASTIC_USE_AGENT_STORE = Sets "TORCHELASTIC_USE_AGENT_STORE": "`False`: rank 0 hosts the store, not the launcher.";
+    TORCHELASTIC_ERROR_FILE = Sets "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`.";
+    TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
+    OMP_NUM_THREADS = Both "OMP_NUM_THREADS": "Passed on; `1` when unset and the node has more than one rank, as under torchrun.";
+    CUDA_VISIBLE_DEVICES = Both "CUDA_VISIBLE_DEVICES": "Passed on. Counts the GPUs of `--nproc-per-node gpu`.";
+    // Ours.
+    RELIGHT_RUN_ID = Both "RELIGHT_RUN_ID": "The run id. Read as the default of `--run-id`, and set for every rank. A `relight run` inside a rank does not take the id of the run around it.";
+    RELIGHT_ATTEMPT = Both "RELIGHT_ATTEMPT": "The attempt, as `TORCHELASTIC_RESTART_COUNT`. Its presence tells a nested `relight run` that it runs inside a rank.";
+    RELIGHT_RUN_DIR = Both "RELIGHT_RUN_DIR": "The directory under which run directories lie. Read as the default of `--run-dir`, and set for every rank.";
+    RELIGHT_CONFIG = Reads "RELIGHT_CONFIG": "Default of `--config`.";
+    RELIGHT_LOST_AFTER = Reads "RELIGHT_LOST_AFTER": "Default of `--lost-after`.";
+    RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
+    RELIGHT_STORE_TIMEOUT = Reads "RELIGHT_STORE_TIMEOUT": "Default of `--store-timeout`.";
+    RELIGHT_GRANT = Reads "RELIGHT_GRANT": "Default of `--grant`.";
+    RELIGHT_LOG = Reads "RELIGHT_LOG": "What relight logs about itself, as a filter (`debug`, `relight::agent=trace`).";
+    RELIGHT_FORCE_FALLBACK = Reads "RELIGHT_FORCE_FALLBACK": "System calls to be treated as missing, comma-separated (tests of old kernels: `pidfd`).";
+    RELIGHT_SECRET = Reads "RELIGHT_SECRET": "The secret of the run. Never passed on to a rank.";
+    // torchrun's defaults of options.
+    PET_NNODES = Reads "PET_NNODES": "Default of `--nnodes`.";
+    PET_NPROC_PER_NODE = Reads "PET_NPROC_PER_NODE": "Default of `--nproc-per-node`.";
+    PET_STANDALONE = Reads "PET_STANDALONE": "Default of `--standalone`: 0 or 1.";
+    PET_MAX_RESTARTS = Reads "PET_MAX_RESTARTS": "Default of `--max-restarts`.";
+    PET_MODULE = Reads "PET_MODULE": "Default of `--module`: 0 or 1.";
+    PET_NO_PYTHON = Reads "PET_NO_PYTHON": "Default of `--no-python`: 0 or 1.";
+    PET_LOG_DIR = Reads "PET_LOG_DIR": "Default of `--log-dir`.";
+    PET_REDIRECTS = Reads "PET_REDIRECTS": "Default of `--redirects`.";
+    PET_TEE = Reads "PET_TEE": "Default of `--tee`.";
+    PET_ROLE = Reads "PET_ROLE": "Default of `--role`.";
+    PET_LOCAL_RANKS_FILTER = Reads "PET_LOCAL_RANKS_FILTER": "Default of `--local-ranks-filter`.";
+    PET_SHUTDOWN_TIMEOUT = Reads "PET_SHUTDOWN_TIMEOUT": "Default of `--shutdown-timeout`.";
+    TORCH_ELASTIC_SHUTDOWN_TIMEOUT = Reads "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "Default of `--shutdown-timeout` after `PET_SHUTDOWN_TIMEOUT`.";
+    PET_RDZV_ID = Reads "PET_RDZV_ID": "Default of `--run-id` after `RELIGHT_RUN_ID`.";
+    PET_RDZV_BACKEND = Reads "PET_RDZV_BACKEND": "Accepted, without effect.";
+    PET_RDZV_ENDPOINT = Reads "PET_RDZV_ENDPOINT": "Accepted, without effect.";
+    PET_RDZV_CONF = Reads "PET_RDZV_CONF": "Accepted, without effect.";
+    PET_MASTER_ADDR = Reads "PET_MASTER_ADDR": "Accepted, without effect.";
+    PET_MASTER_PORT = Reads "PET_MASTER_PORT": "Accepted, without effect.";
+    PET_NODE_RANK = Reads "PET_NODE_RANK": "Accepted, without effect.";
+    PET_LOCAL_ADDR = Reads "PET_LOCAL_ADDR": "Accepted, without effect.";
+    PET_MONITOR_INTERVAL = Reads "PET_MONITOR_INTERVAL": "Accepted, without effect.";
+    PET_START_METHOD = Reads "PET_START_METHOD": "Accepted, without effect.";
+    PET_EVENT_LOG_HANDLER = Reads "PET_EVENT_LOG_HANDLER": "Accepted, without effect.";
+    // Where things are.
+    PYTHON_EXEC = Reads "PYTHON_EXEC": "The Python interpreter of the ranks; comes before every other way to find one.";
+    VIRTUAL_ENV = Reads "VIRTUAL_ENV": "Its `bin` is searched for the interpreter.";
+    CONDA_PREFIX = Reads "CONDA_PREFIX": "Its `bin` is searched for the interpreter, after `VIRTUAL_ENV`.";
+    PATH = Reads "PATH": "Searched for the interpreter at last, and for the program of `--no-python`.";
+    HOME = Reads "HOME": "Run directories lie under `$HOME/.local/state/relight` outside Slurm.";
+    XDG_STATE_HOME = Reads "XDG_STATE_HOME": "Run directories lie under `$XDG_STATE_HOME/relight` outside Slurm.";
+    XDG_RUNTIME_DIR = Reads "XDG_RUNTIME_DIR": "Sockets lie there when it can be used.";
+    SLURM_JOB_ID = Reads "SLURM_JOB_ID": "The run id is `<job id>.<k>` in a batch job.";
+    SLURM_SUBMIT_DIR = Reads "SLURM_SUBMIT_DIR": "Run directories lie under `$SLURM_SUBMIT_DIR/.relight` in a job.";
+    SLURMD_NODENAME = Reads "SLURMD_NODENAME": "The name of this node; else the host name.";
+    NO_COLOR = Reads "NO_COLOR": "No colours, whatever the terminal can do.";
+    TZ = Reads "TZ": "The time zone of the times that people see.";
+}
+
+/// Prefixes of variables that tell a rank that another launcher started it; removed where ranks get a view of
+/// Slurm of their own.
+pub const FOREIGN_LAUNCHERS: [&str; 3] = ["PMI", "PMIX", "OMPI"];
+
+/// Variables that never reach a rank.
+pub const SECRETS: &[EnvVar] = &[RELIGHT_SECRET];
+
+/// The table of `docs/environment.md`.
+#[must_use]
+pub fn markdown() -> String {
+    let mut out = String::new();
+    for (title, wanted) in [
+        ("Set for every rank", [Direction::Sets, Direction::Both]),
+        ("Read by relight", [Direction::Reads, Direction::Both]),
+    ] {
+        // Writing to a String cannot fail.
+        let _ = write!(out, "## {title}\n\n| variable | meaning |\n|---|---|\n");
+        for var in ALL.iter().filter(|var| wanted.contains(&var.direction)) {
+            let _ = writeln!(out, "| `{}` | {} |", var.name, var.doc);
+        }
+        out.push('\n');
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn each_name_once_and_documented() {
+        let names: BTreeSet<&str> = ALL.iter().map(|var| var.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for var in ALL {
+            assert!(var.doc.ends_with('.') && !var.doc.contains(['|', '\n']), "{}", var.name);
+            assert!(var.name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_'));
+        }
+    }
+}

@@ -1,0 +1,15 @@
+//! Settings: what was typed, what the environment and configuration files say, and the defaults, resolved to
+//! one value each with its origin. The command line comes first, then variables, then files in the order given,
+//! then the default.
+
+mod args;
+mod file;
+mod key;
+mod resolve;
+mod value;
+
+pub use args::{Args, Facts};
+pub use file::{ConfigFile, FileError, Line};
+pub use key::{IGNORED, Key};
+pub use resolve::{NodeContext, Place, Row, Settings, SettingsError};
+pub use value::{LogDir, Nodes, Nproc, Origin, StreamMap, Streams, Value, ValueProblem, duration_ms};

@@ -1,0 +1,696 @@
+//! From layers to one [`Settings`], and from there to what the machines get.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::args::{Args, Facts};
+use super::file::ConfigFile;
+use super::key::{IGNORED, Key};
+use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
+use crate::domain::env;
+use crate::domain::ids::{NodeName, RunId};
+use crate::domain::spec::{GrantMode, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
+use crate::domain::suggest::closest;
+
+/// Where a faulty value was written, with its spelling there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The setting.
+    pub key: Key,
+    /// What it says.
+    pub typed: String,
+    /// Where.
+    pub origin: Origin,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (name, typed) = (self.key.name(), &self.typed);
+        match &self.origin {
+            Origin::CommandLine | Origin::Default(_) => write!(f, "--{name} '{typed}'"),
+            Origin::Env(name) => write!(f, "{name}='{typed}'"),
+            Origin::File(path, line) => {
+                write!(f, "{}, line {}: {name} '{typed}'", path.display(), line.0)
+            }
+        }
+    }
+}
+
+/// Settings that cannot hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SettingsError {
+    /// A text is no value of its setting.
+    #[error("{place} {problem}")]
+    Bad {
+        /// Where it is written.
+        place: Box<Place>,
+        /// Why.
+        problem: ValueProblem,
+    },
+    /// Two settings exclude each other.
+    #[error("--no-python and --module exclude each other")]
+    ModuleWithoutPython,
+    /// The timers contradict each other.
+    #[error(transparent)]
+    Numbers(#[from] NumbersError),
+    /// There is no place for run directories.
+    #[error("there is no place for the run directory: neither HOME nor XDG_STATE_HOME is an absolute path")]
+    NoRunDir,
+}
+
+impl SettingsError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::NoRunDir => Some("name one: --run-dir DIR".to_owned()),
+            Self::Bad { place, problem } => bad_hint(place, problem),
+            Self::ModuleWithoutPython | Self::Numbers(_) => None,
+        }
+    }
+}
+
+fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
+    let meant = |words: &[&'static str]| {
+        closest(&place.typed, words.iter().copied()).map(|word| format!("did you mean '{word}'?"))
+    };
+    match problem {
+        ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu"]),
+        ValueProblem::NotGrant => meant(&["auto", "lease"]),
+        ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
+        ValueProblem::NotANumber if place.key == Key::MaxRestarts => meant(&["unlimited"]),
+        _ => None,
+    }
+}
+
+/// Every setting of a run with its origin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The run.
+    pub run_id: Value<RunId>,
+    /// The directory under which run directories lie, absolute.
+    pub run_dir: Value<PathBuf>,
+    /// `--standalone`: changes nothing in a world of one node.
+    pub standalone: Value<bool>,
+    /// Nodes of the world.
+    pub nnodes: Value<Nodes>,
+    /// Ranks of this node, counted.
+    pub nproc: Value<u32>,
+    /// Failures that may be followed by a restart; `None`: no limit.
+    pub max_restarts: Value<Option<u32>>,
+    /// The program is a Python module.
+    pub module: Value<bool>,
+    /// The program is no Python.
+    pub no_python: Value<bool>,
+    /// Where the ranks' logs go.
+    pub log_dir: Value<LogDir>,
+    /// Streams that go to files only.
+    pub redirects: Value<StreamMap>,
+    /// Streams that go to files and, with a prefix, to the console.
+    pub tee: Value<StreamMap>,
+    /// `ROLE_NAME`.
+    pub role: Value<String>,
+    /// Local ranks that the console shows; `None`: all.
+    pub console_ranks: Value<Option<Vec<u32>>>,
+    /// TERM to KILL for every stop, in milliseconds; `None`: each stop has its own.
+    pub shutdown_timeout_ms: Value<Option<u64>>,
+    /// Silence after which a node is lost, in milliseconds.
+    pub lost_ms: Value<u64>,
+    /// How long a world may wait for its nodes, in milliseconds.
+    pub join_timeout_ms: Value<u64>,
+    /// How long a run goes on without its store, in milliseconds.
+    pub store_timeout_ms: Value<u64>,
+    /// How long ranks may run without a word from the coordinator.
+    pub grant: Value<GrantMode>,
+    /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
+    pub ignored: Vec<String>,
+    /// Script, module or binary; empty where only settings were asked for.
+    pub program: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// The Slurm job that the default run id was made from.
+    pub job: Option<String>,
+    /// A person is at the terminal.
+    pub interactive: bool,
+    /// The name of this node.
+    pub node: String,
+}
+
+/// One setting for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The setting.
+    pub key: Key,
+    /// As it could be typed; `None`: not set.
+    pub value: Option<String>,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+/// What one node's processes need beside [`RunSpec`] and [`NodeSpec`]: places, output, environment. It travels
+/// to the agent through an inherited descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeContext {
+    /// This node.
+    pub node: NodeName,
+    /// The directory under which run directories lie.
+    pub run_base: PathBuf,
+    /// The directory of this run.
+    pub run_dir: PathBuf,
+    /// Where the ranks' logs lie (`<log dir>/<run id>_<node>`); `None`: files are off.
+    pub log_dir: Option<PathBuf>,
+    /// Streams that go to files only.
+    pub redirects: StreamMap,
+    /// Streams that go to files and to the console.
+    pub tee: StreamMap,
+    /// Local ranks that the console shows; `None`: all.
+    pub console_ranks: Option<Vec<u32>>,
+    /// The interpreter; empty for a binary.
+    pub interpreter: PathBuf,
+    /// Why this one (`CONDA_PREFIX`).
+    pub interpreter_from: String,
+    /// The ranks' working directory.
+    pub cwd: PathBuf,
+    /// The environment that ranks inherit.
+    pub base_env: Vec<(OsString, OsString)>,
+    /// `OMP_NUM_THREADS=1` is our doing: the banner says so.
+    pub omp_by_us: bool,
+    /// Names that were given and have no effect: said once.
+    pub ignored: Vec<String>,
+    /// Local rank 0 may read the terminal.
+    pub interactive: bool,
+}
+
+/// The layers in which a value is looked up.
+struct Layers<'a> {
+    args: &'a Args,
+    env: &'a BTreeMap<String, String>,
+    files: &'a [ConfigFile],
+    nested: bool,
+}
+
+impl Layers<'_> {
+    fn find(&self, key: Key) -> Option<(&str, Origin)> {
+        if let Some(typed) = self.args.values.get(&key) {
+            return Some((typed, Origin::CommandLine));
+        }
+        for var in key.env() {
+            // A run inside a rank is another run than the one around it.
+            let outer = *var == env::RELIGHT_RUN_ID || *var == env::RELIGHT_RUN_DIR;
+            let value = self.env.get(var.name).filter(|value| !value.is_empty());
+            if let Some(value) = value.filter(|_| !(outer && self.nested)) {
+                return Some((value, Origin::Env(var.name)));
+            }
+        }
+        let file = self.files.iter().find_map(|file| file.values.get(&key).map(|found| (file, found)));
+        file.map(|(file, (line, text))| (text.as_str(), Origin::File(file.path.clone(), *line)))
+    }
+
+    fn get<T>(
+        &self,
+        key: Key,
+        parse: impl FnOnce(&str) -> Result<T, ValueProblem>,
+        default: impl FnOnce() -> (T, &'static str),
+    ) -> Result<Value<T>, SettingsError> {
+        let Some((typed, origin)) = self.find(key) else {
+            let (value, why) = default();
+            return Ok(Value { value, origin: Origin::Default(why) });
+        };
+        match parse(typed) {
+            Ok(value) => Ok(Value { value, origin }),
+            Err(problem) => {
+                let place = Box::new(Place { key, typed: typed.to_owned(), origin });
+                Err(SettingsError::Bad { place, problem })
+            }
+        }
+    }
+
+    fn flag(&self, key: Key) -> Result<Value<bool>, SettingsError> {
+        self.get(key, value::flag, || (false, ""))
+    }
+
+    /// A variable that is there and not empty.
+    fn var(&self, var: env::EnvVar) -> Option<&str> {
+        self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    fn ignored(&self) -> Vec<String> {
+        let typed = self.args.ignored.iter().map(|name| format!("--{name}"));
+        let set = IGNORED.iter().filter(|(_, var)| self.var(*var).is_some());
+        let mut all: Vec<String> = typed.chain(set.map(|(_, var)| var.name.to_owned())).collect();
+        all.sort();
+        all.dedup();
+        all
+    }
+}
+
+impl Settings {
+    /// Resolves every setting: command line, then `RELIGHT_*` and `PET_*` variables, then the files in order,
+    /// then the default.
+    ///
+    /// # Errors
+    /// The first setting that cannot hold.
+    pub fn resolve(
+        args: &Args,
+        facts: &Facts,
+        env: &BTreeMap<String, String>,
+        files: &[ConfigFile],
+    ) -> Result<Self, SettingsError> {
+        let nested = env.contains_key(env::RELIGHT_ATTEMPT.name);
+        let layers = Layers { args, env, files, nested };
+        let numbers = Numbers::default();
+        let job = layers.var(env::SLURM_JOB_ID).map(str::to_owned);
+        let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
+        let streams = || (StreamMap::default(), "");
+        let settings = Self {
+            run_id: layers.get(
+                Key::RunId,
+                |text| value::run_id(text).map(RunId),
+                || default_run_id(facts, by_job),
+            )?,
+            run_dir: run_dir(&layers, facts)?,
+            standalone: layers.flag(Key::Standalone)?,
+            nnodes: layers.get(Key::Nnodes, one_node, || (Nodes { min: 1, max: 1 }, ""))?,
+            nproc: layers.get(Key::NprocPerNode, |text| count(value::nproc(text)?, facts), || (1, ""))?,
+            max_restarts: layers.get(Key::MaxRestarts, value::max_restarts, || default_restarts(facts))?,
+            module: layers.flag(Key::Module)?,
+            no_python: layers.flag(Key::NoPython)?,
+            log_dir: layers
+                .get(Key::LogDir, value::log_dir, || (LogDir::InRunDir, "in the run directory"))?,
+            redirects: layers.get(Key::Redirects, value::streams, streams)?,
+            tee: layers.get(Key::Tee, value::streams, streams)?,
+            role: layers.get(Key::Role, value::role, || ("default".to_owned(), ""))?,
+            console_ranks: layers.get(Key::LocalRanksFilter, value::ranks, || (None, "all ranks"))?,
+            shutdown_timeout_ms: layers.get(
+                Key::ShutdownTimeout,
+                |text| value::duration_ms(text).map(Some),
+                || (None, "2 s for a restart, 30 s at the end"),
+            )?,
+            lost_ms: layers.get(Key::LostAfter, value::duration_ms, || (numbers.lost_ms, ""))?,
+            join_timeout_ms: layers
+                .get(Key::JoinTimeout, value::duration_at_least_1ms, || (numbers.join_timeout_ms, ""))?,
+            store_timeout_ms: layers
+                .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
+            grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
+            ignored: layers.ignored(),
+            program: args.program.clone().unwrap_or_default(),
+            args: args.args.clone(),
+            job: by_job.map(str::to_owned),
+            interactive: facts.at_terminal,
+            node: facts.node.clone(),
+        };
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn check(&self) -> Result<(), SettingsError> {
+        if self.module.value && self.no_python.value {
+            return Err(SettingsError::ModuleWithoutPython);
+        }
+        self.numbers().check()?;
+        Ok(())
+    }
+
+    fn numbers(&self) -> Numbers {
+        Numbers {
+            lost_ms: self.lost_ms.value,
+            join_timeout_ms: self.join_timeout_ms.value,
+            store_timeout_ms: self.store_timeout_ms.value,
+            grant: self.grant.value,
+            ..Numbers::default()
+        }
+    }
+
+    /// How the program is started.
+    #[must_use]
+    pub fn kind(&self) -> ProgramKind {
+        match (self.module.value, self.no_python.value) {
+            (true, _) => ProgramKind::Module,
+            (false, true) => ProgramKind::Binary,
+            (false, false) => ProgramKind::Script,
+        }
+    }
+
+    /// The default run id of a Slurm job counts the relight commands of the job: this is the `k`-th. Ids that
+    /// somebody chose stay, and the answer is false.
+    pub fn count_in_job(&mut self, k: u32) -> bool {
+        match (&self.run_id.origin, &self.job) {
+            (Origin::Default(_), Some(job)) => {
+                self.run_id.value = RunId(format!("{job}.{k}"));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The directory of this run.
+    #[must_use]
+    pub fn own_dir(&self) -> PathBuf {
+        self.run_dir.value.join(self.run_id.value.as_str())
+    }
+
+    /// What the coordinator binds for the run.
+    #[must_use]
+    pub fn run_spec(&self) -> RunSpec {
+        RunSpec {
+            run_id: self.run_id.value.clone(),
+            kind: self.kind(),
+            program: self.program.clone(),
+            args: self.args.clone(),
+            min_nodes: self.nnodes.value.min,
+            max_nodes: self.nnodes.value.max,
+            spares: 0,
+            max_restarts: self.max_restarts.value,
+            role: self.role.value.clone(),
+            shutdown_timeout_ms: self.shutdown_timeout_ms.value,
+            interactive: self.interactive,
+            numbers: self.numbers(),
+        }
+    }
+
+    /// What this node brings.
+    #[must_use]
+    pub fn node_spec(&self, cwd: &Path) -> NodeSpec {
+        let log_dir = self.node_log_dir(cwd).unwrap_or_default();
+        NodeSpec {
+            nproc: self.nproc.value,
+            script_digest: None,
+            log_dir: log_dir.to_string_lossy().into_owned(),
+            address: "127.0.0.1".to_owned(),
+            order: 0,
+        }
+    }
+
+    /// What this node's processes need beside the specifications.
+    #[must_use]
+    pub fn node_context(
+        &self,
+        cwd: &Path,
+        interpreter: Option<(PathBuf, String)>,
+        base_env: Vec<(OsString, OsString)>,
+    ) -> NodeContext {
+        let (interpreter, interpreter_from) = interpreter.unwrap_or_default();
+        let has_omp = base_env.iter().any(|(name, _)| name == env::OMP_NUM_THREADS.name);
+        NodeContext {
+            node: NodeName::new(self.node.clone()),
+            run_base: self.run_dir.value.clone(),
+            run_dir: self.own_dir(),
+            log_dir: self.node_log_dir(cwd),
+            redirects: self.redirects.value.clone(),
+            tee: self.tee.value.clone(),
+            console_ranks: self.console_ranks.value.clone(),
+            interpreter,
+            interpreter_from,
+            cwd: cwd.to_owned(),
+            omp_by_us: self.nproc.value > 1 && !has_omp,
+            base_env,
+            ignored: self.ignored.clone(),
+            interactive: self.interactive,
+        }
+    }
+
+    fn node_log_dir(&self, cwd: &Path) -> Option<PathBuf> {
+        let base = match &self.log_dir.value {
+            LogDir::InRunDir => self.own_dir().join("logs"),
+            LogDir::At(path) => cwd.join(path),
+            LogDir::Off => return None,
+        };
+        Some(base.join(format!("{}_{}", self.run_id.value, self.node)))
+    }
+
+    /// Every setting for people, in the order of [`Key::ALL`].
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let seconds =
+            |ms: u64| if ms.is_multiple_of(1000) { (ms / 1000).to_string() } else { format!("{ms}ms") };
+        let flag = |value: bool| u8::from(value).to_string();
+        let list = |ranks: &Vec<u32>| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let show = |key: Key| -> (Option<String>, &Origin) {
+            match key {
+                Key::RunId => (Some(self.run_id.value.to_string()), &self.run_id.origin),
+                Key::RunDir => (Some(self.run_dir.value.display().to_string()), &self.run_dir.origin),
+                Key::Standalone => (Some(flag(self.standalone.value)), &self.standalone.origin),
+                Key::Nnodes => (Some(self.nnodes.value.to_string()), &self.nnodes.origin),
+                Key::NprocPerNode => (Some(self.nproc.value.to_string()), &self.nproc.origin),
+                Key::MaxRestarts => {
+                    let value = self.max_restarts.value.map_or("unlimited".to_owned(), |n| n.to_string());
+                    (Some(value), &self.max_restarts.origin)
+                }
+                Key::Module => (Some(flag(self.module.value)), &self.module.origin),
+                Key::NoPython => (Some(flag(self.no_python.value)), &self.no_python.origin),
+                Key::LogDir => {
+                    let value = match &self.log_dir.value {
+                        LogDir::InRunDir => None,
+                        LogDir::At(path) => Some(path.display().to_string()),
+                        LogDir::Off => Some("/dev/null".to_owned()),
+                    };
+                    (value, &self.log_dir.origin)
+                }
+                Key::Redirects => (Some(self.redirects.value.to_string()), &self.redirects.origin),
+                Key::Tee => (Some(self.tee.value.to_string()), &self.tee.origin),
+                Key::Role => (Some(self.role.value.clone()), &self.role.origin),
+                Key::LocalRanksFilter => {
+                    (self.console_ranks.value.as_ref().map(list), &self.console_ranks.origin)
+                }
+                Key::ShutdownTimeout => {
+                    (self.shutdown_timeout_ms.value.map(seconds), &self.shutdown_timeout_ms.origin)
+                }
+                Key::LostAfter => (Some(seconds(self.lost_ms.value)), &self.lost_ms.origin),
+                Key::JoinTimeout => (Some(seconds(self.join_timeout_ms.value)), &self.join_timeout_ms.origin),
+                Key::StoreTimeout => {
+                    (Some(seconds(self.store_timeout_ms.value)), &self.store_timeout_ms.origin)
+                }
+                Key::Grant => {
+                    let value = match self.grant.value {
+                        GrantMode::Auto => "auto",
+                        GrantMode::Lease => "lease",
+                    };
+                    (Some(value.to_owned()), &self.grant.origin)
+                }
+            }
+        };
+        Key::ALL
+            .into_iter()
+            .map(|key| {
+                let (value, origin) = show(key);
+                Row { key, value, origin: origin.clone() }
+            })
+            .collect()
+    }
+}
+
+fn one_node(text: &str) -> Result<Nodes, ValueProblem> {
+    match value::nodes(text)? {
+        nodes if nodes.max == 1 => Ok(nodes),
+        _ => Err(ValueProblem::SeveralNodes),
+    }
+}
+
+fn count(wanted: Nproc, facts: &Facts) -> Result<u32, ValueProblem> {
+    match wanted {
+        Nproc::Count(n) => Ok(n),
+        Nproc::Gpu if facts.gpus == 0 => Err(ValueProblem::NoGpu),
+        Nproc::Auto if facts.gpus == 0 => Ok(facts.cpus.max(1)),
+        Nproc::Gpu | Nproc::Auto => Ok(facts.gpus),
+        Nproc::Cpu => Ok(facts.cpus.max(1)),
+    }
+}
+
+fn default_restarts(facts: &Facts) -> (Option<u32>, &'static str) {
+    if facts.as_torchrun {
+        (Some(0), "called as torchrun")
+    } else if facts.at_terminal {
+        (Some(0), "stdin is a terminal")
+    } else {
+        (None, "stdin is no terminal")
+    }
+}
+
+fn default_run_id(facts: &Facts, job: Option<&str>) -> (RunId, &'static str) {
+    match job {
+        Some(job) => (RunId(format!("{job}.0")), "SLURM_JOB_ID"),
+        None => (RunId(format!("{}-{:04x}", facts.stamp, facts.random)), "time and a random number"),
+    }
+}
+
+/// The directory under which run directories lie.
+fn run_dir(layers: &Layers<'_>, facts: &Facts) -> Result<Value<PathBuf>, SettingsError> {
+    let absolute = |var| layers.var(var).map(Path::new).filter(|path| path.is_absolute());
+    if layers.find(Key::RunDir).is_some() {
+        let parse = |text: &str| value::path(text).map(|path| facts.cwd.join(path));
+        return layers.get(Key::RunDir, parse, || (PathBuf::new(), ""));
+    }
+    let (value, why) = if let Some(dir) =
+        absolute(env::SLURM_SUBMIT_DIR).filter(|_| layers.var(env::SLURM_JOB_ID).is_some())
+    {
+        (dir.join(".relight"), "SLURM_SUBMIT_DIR")
+    } else if let Some(dir) = absolute(env::XDG_STATE_HOME) {
+        (dir.join("relight"), "XDG_STATE_HOME")
+    } else if let Some(dir) = absolute(env::HOME) {
+        (dir.join(".local/state/relight"), "HOME")
+    } else {
+        return Err(SettingsError::NoRunDir);
+    };
+    Ok(Value { value, origin: Origin::Default(why) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            as_torchrun: false,
+            at_terminal: false,
+            cpus: 6,
+            gpus: 0,
+            node: "n01".into(),
+            cwd: "/work".into(),
+            stamp: "20261201-080000".into(),
+            random: 0xbeef,
+        }
+    }
+
+    fn resolve(typed: &[(Key, &str)], env: &[(&str, &str)], file: &str) -> Result<Settings, SettingsError> {
+        resolve_with(&facts(), typed, env, file)
+    }
+
+    fn resolve_with(
+        facts: &Facts,
+        typed: &[(Key, &str)],
+        env: &[(&str, &str)],
+        file: &str,
+    ) -> Result<Settings, SettingsError> {
+        let args = Args {
+            values: typed.iter().map(|(key, text)| (*key, (*text).to_owned())).collect(),
+            program: Some("train.py".into()),
+            ..Args::default()
+        };
+        let mut all: BTreeMap<String, String> = BTreeMap::from([("HOME".into(), "/home/u".into())]);
+        all.extend(env.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let files = [ConfigFile::parse(Path::new("/etc/relight.conf"), file).unwrap()];
+        Settings::resolve(&args, facts, &all, &files)
+    }
+
+    #[test]
+    fn precedence() {
+        let file = "max-restarts = 1\nrole = filed";
+        let env = [("PET_MAX_RESTARTS", "2"), ("PET_TEE", "")];
+        let all = resolve(&[(Key::MaxRestarts, "3")], &env, file).unwrap();
+        assert_eq!(all.max_restarts, Value { value: Some(3), origin: Origin::CommandLine });
+        let all = resolve(&[], &env, file).unwrap();
+        assert_eq!(all.max_restarts, Value { value: Some(2), origin: Origin::Env("PET_MAX_RESTARTS") });
+        let all = resolve(&[], &[], file).unwrap();
+        assert_eq!((all.max_restarts.value, all.role.value.as_str()), (Some(1), "filed"));
+        assert_eq!(all.role.origin.to_string(), "/etc/relight.conf:2");
+        assert_eq!(all.tee.origin, Origin::Default(""));
+    }
+
+    #[test]
+    fn default_restarts_follow_the_terminal_and_the_name() {
+        let mut facts = facts();
+        assert_eq!(resolve_with(&facts, &[], &[], "").unwrap().max_restarts.value, None);
+        facts.at_terminal = true;
+        assert_eq!(resolve_with(&facts, &[], &[], "").unwrap().max_restarts.value, Some(0));
+        facts.at_terminal = false;
+        facts.as_torchrun = true;
+        assert_eq!(resolve_with(&facts, &[], &[], "").unwrap().max_restarts.value, Some(0));
+        let typed = [(Key::MaxRestarts, "unlimited")];
+        assert_eq!(resolve_with(&facts, &typed, &[], "").unwrap().max_restarts.value, None);
+    }
+
+    #[test]
+    fn ids_and_places() {
+        let all = resolve(&[], &[], "").unwrap();
+        assert_eq!(all.own_dir(), Path::new("/home/u/.local/state/relight/20261201-080000-beef"));
+        let job = [("SLURM_JOB_ID", "77"), ("SLURM_SUBMIT_DIR", "/scratch/x")];
+        let mut all = resolve(&[], &job, "").unwrap();
+        assert_eq!(all.own_dir(), Path::new("/scratch/x/.relight/77.0"));
+        assert!(all.count_in_job(3));
+        assert_eq!(all.run_id.value.as_str(), "77.3");
+        let env = [("RELIGHT_RUN_ID", "a"), ("RELIGHT_RUN_DIR", "r"), ("PET_RDZV_ID", "b")];
+        let mut all = resolve(&[], &env, "").unwrap();
+        assert_eq!(all.own_dir(), Path::new("/work/r/a"));
+        assert!(!all.count_in_job(3));
+        assert_eq!(all.node_spec(Path::new("/work")).log_dir, "/work/r/a/logs/a_n01");
+        let nested = [env[0], env[1], ("RELIGHT_ATTEMPT", "0")];
+        let all = resolve(&[], &nested, "").unwrap();
+        assert_eq!(all.own_dir(), Path::new("/home/u/.local/state/relight/20261201-080000-beef"));
+        let none = resolve(&[], &[("HOME", ""), ("XDG_STATE_HOME", "relative")], "");
+        assert_eq!(none, Err(SettingsError::NoRunDir));
+    }
+
+    #[test]
+    fn counts() {
+        let mut facts = facts();
+        let nproc = |facts: &Facts, text| {
+            resolve_with(facts, &[(Key::NprocPerNode, text)], &[], "").map(|all| all.nproc.value)
+        };
+        assert_eq!((nproc(&facts, "auto"), nproc(&facts, "cpu"), nproc(&facts, "3")), (Ok(6), Ok(6), Ok(3)));
+        assert!(nproc(&facts, "gpu").is_err());
+        facts.gpus = 8;
+        assert_eq!(
+            (nproc(&facts, "auto"), nproc(&facts, "gpu"), nproc(&facts, "cpu")),
+            (Ok(8), Ok(8), Ok(6))
+        );
+    }
+
+    #[test]
+    fn sentences() {
+        for (key, text, sentence, hint) in [
+            (Key::NprocPerNode, "0", "--nproc-per-node '0' must be at least 1", None),
+            (
+                Key::NprocPerNode,
+                "gpus",
+                "--nproc-per-node 'gpus' is neither a number nor one of auto, gpu, cpu",
+                Some("did you mean 'gpu'?"),
+            ),
+            (
+                Key::Nnodes,
+                "2",
+                "--nnodes '2' asks for several nodes: they come with the Slurm forms; this version runs one node",
+                None,
+            ),
+            (
+                Key::LostAfter,
+                "2",
+                "--lost-after 2000 ms is too short for a beat of 1000 ms: a pause of 3 s must be survived (use at least 5701 ms)",
+                None,
+            ),
+            (Key::ShutdownTimeout, "-1", "--shutdown-timeout '-1' is negative", None),
+        ] {
+            let error = resolve(&[(key, text)], &[], "").unwrap_err();
+            assert_eq!(error.to_string(), sentence);
+            assert_eq!(error.hint().as_deref(), hint);
+        }
+        let error = resolve(&[], &[("PET_NNODES", "x")], "").unwrap_err();
+        assert_eq!(error.to_string(), "PET_NNODES='x' is neither N nor MIN:MAX");
+        let error = resolve(&[], &[], "\ntee = 9").unwrap_err();
+        assert!(error.to_string().starts_with("/etc/relight.conf, line 2: tee '9' selects no streams"));
+        let both = [(Key::Module, "1"), (Key::NoPython, "1")];
+        assert_eq!(resolve(&both, &[], ""), Err(SettingsError::ModuleWithoutPython));
+    }
+
+    #[test]
+    fn what_the_machines_get() {
+        let typed = [
+            (Key::NprocPerNode, "4"),
+            (Key::LostAfter, "6"),
+            (Key::Grant, "lease"),
+            (Key::ShutdownTimeout, "0.5"),
+            (Key::LogDir, "/dev/null"),
+            (Key::Module, "1"),
+        ];
+        let all = resolve(&typed, &[("PET_MASTER_ADDR", "x")], "").unwrap();
+        let spec = all.run_spec();
+        assert_eq!((spec.numbers.lost_ms, spec.numbers.grant), (6_000, GrantMode::Lease));
+        assert_eq!((spec.kind, spec.shutdown_timeout_ms), (ProgramKind::Module, Some(500)));
+        let context = all.node_context(Path::new("/work"), Some(("/p".into(), "PATH".into())), vec![]);
+        assert_eq!((context.log_dir, context.omp_by_us), (None, true));
+        assert_eq!(context.ignored, ["PET_MASTER_ADDR"]);
+        assert_eq!(all.rows().len(), Key::ALL.len());
+    }
+}

@@ -1,0 +1,161 @@
+//! Files that the worker appends to: buffered for one batch, given up at the first error.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+use super::lines::{At, Owner, Piece};
+
+/// How much is gathered before it is written, in bytes.
+pub(super) const BATCH: usize = 64 << 10;
+
+/// What happened to a file that was given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Disabled {
+    pub(super) path: PathBuf,
+    pub(super) errno: i32,
+}
+
+/// An append-only file. After an error it takes everything and writes nothing.
+#[derive(Debug)]
+pub(super) struct Sink {
+    path: PathBuf,
+    file: Option<File>,
+    buf: Vec<u8>,
+    /// What the file holds, in bytes, as far as this process knows.
+    length: u64,
+}
+
+impl Sink {
+    /// Opens (and makes, with its directories) the file.
+    pub(super) fn open(path: &Path, trouble: &mut Vec<Disabled>) -> Self {
+        let opened = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
+            let file = OpenOptions::new().append(true).create(true).open(path)?;
+            let length = file.metadata()?.len();
+            Ok((file, length))
+        });
+        let mut sink = Self { path: path.into(), file: None, buf: Vec::new(), length: 0 };
+        match opened {
+            Ok((file, length)) => (sink.file, sink.length) = (Some(file), length),
+            Err(e) => sink.give_up(&e, trouble),
+        }
+        sink
+    }
+
+    fn give_up(&mut self, e: &io::Error, trouble: &mut Vec<Disabled>) {
+        self.file = None;
+        self.buf = Vec::new();
+        trouble.push(Disabled { path: self.path.clone(), errno: e.raw_os_error().unwrap_or(0) });
+    }
+
+    pub(super) fn push(&mut self, bytes: &[u8], trouble: &mut Vec<Disabled>) {
+        if self.file.is_none() {
+            return;
+        }
+        self.buf.extend_from_slice(bytes);
+        if self.buf.len() >= BATCH {
+            self.flush(trouble);
+        }
+    }
+
+    /// Writes what is gathered.
+    pub(super) fn flush(&mut self, trouble: &mut Vec<Disabled>) {
+        if self.buf.is_empty() {
+            return;
+        }
+        let Some(file) = &mut self.file else { return };
+        // The part that fits before a full disk stays.
+        match file.write_all(&self.buf) {
+            Ok(()) => {
+                self.length += self.buf.len() as u64;
+                self.buf.clear();
+                self.buf.shrink_to(BATCH);
+            }
+            Err(e) => self.give_up(&e, trouble),
+        }
+    }
+
+    fn length(&self) -> u64 {
+        self.length + self.buf.len() as u64
+    }
+
+    fn ends_inside_a_line(&self) -> bool {
+        use std::os::unix::fs::FileExt as _;
+        let mut last = [0];
+        // An own handle: this one only appends.
+        self.length > 0
+            && File::open(&self.path).and_then(|f| f.read_exact_at(&mut last, self.length - 1)).is_ok()
+            && last != *b"\n"
+    }
+}
+
+/// The combined log of an attempt: every line with time, rank and stream; begun anew at a limit.
+#[derive(Debug)]
+pub(super) struct Combined {
+    sink: Sink,
+    at: At,
+    limit: u64,
+    /// The time text of this millisecond.
+    stamp: (u64, String),
+}
+
+impl Combined {
+    pub(super) fn open(path: &Path, limit: u64, trouble: &mut Vec<Disabled>) -> Self {
+        let sink = Sink::open(path, trouble);
+        let at = if sink.ends_inside_a_line() { At::Inside(None) } else { At::LineStart };
+        Self { sink, at, limit, stamp: (u64::MAX, String::new()) }
+    }
+
+    /// Adds a piece; `who` is the rank, or `-` for ourselves.
+    pub(super) fn line(
+        &mut self,
+        owner: Owner,
+        who: &str,
+        wall_ms: u64,
+        piece: Piece<'_>,
+        trouble: &mut Vec<Disabled>,
+    ) {
+        if self.sink.length() >= self.limit {
+            self.rotate(trouble);
+        }
+        if self.stamp.0 != wall_ms {
+            let time = i64::try_from(wall_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
+            self.stamp = (wall_ms, format!("{:.3}", time.unwrap_or_default()));
+        }
+        let prefix = format!("[{} {who} {}] ", self.stamp.1, owner.2.name());
+        let mut text = Vec::with_capacity(prefix.len() + piece.bytes.len() + 1);
+        self.at.line(owner, prefix.as_bytes(), piece, &mut text);
+        self.sink.push(&text, trouble);
+    }
+
+    /// Ends a rank's unfinished line.
+    pub(super) fn close(&mut self, owner: Owner, trouble: &mut Vec<Disabled>) {
+        let mut text = Vec::new();
+        self.at.close(owner, &mut text);
+        self.sink.push(&text, trouble);
+    }
+
+    pub(super) fn flush(&mut self, trouble: &mut Vec<Disabled>) {
+        self.sink.flush(trouble);
+    }
+
+    fn rotate(&mut self, trouble: &mut Vec<Disabled>) {
+        if self.sink.file.is_none() {
+            return;
+        }
+        let mut text = Vec::new();
+        self.at.fresh(&mut text);
+        self.sink.push(&text, trouble);
+        self.sink.flush(trouble);
+        let path = self.sink.path.clone();
+        let mut older = path.clone().into_os_string();
+        older.push(".1");
+        match fs::rename(&path, &older) {
+            Ok(()) => self.sink = Sink::open(&path, trouble),
+            // Bounded before complete.
+            Err(e) => self.sink.give_up(&e, trouble),
+        }
+    }
+}

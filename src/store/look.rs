@@ -1,0 +1,2 @@
+//! Reads run directories from outside: for status, events, why, logs and gc. Changes nothing, except that
+//! [`remove`] removes.

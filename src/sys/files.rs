@@ -1,0 +1,158 @@
+//! What the standard library does not say about files: owners, access, and what an error number means.
+
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::unistd::{self, AccessFlags};
+
+/// What an error of a file call means for the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Meaning {
+    /// ENOSPC, EDQUOT.
+    Full,
+    /// EROFS.
+    ReadOnly,
+    /// EACCES, EPERM.
+    Denied,
+    /// ENOENT, ENOTDIR, ESTALE.
+    Gone,
+    /// EEXIST.
+    Exists,
+    /// EIO and the like.
+    Io,
+    /// The file system cannot do this.
+    Unsupported,
+    /// Anything else.
+    Other,
+}
+
+/// Sorts an error by what can be done about it.
+#[must_use]
+pub fn meaning(error: &io::Error) -> Meaning {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOSPC | Errno::EDQUOT) => Meaning::Full,
+        Some(Errno::EROFS) => Meaning::ReadOnly,
+        Some(Errno::EACCES | Errno::EPERM) => Meaning::Denied,
+        Some(Errno::ENOENT | Errno::ENOTDIR | Errno::ESTALE) => Meaning::Gone,
+        Some(Errno::EEXIST) => Meaning::Exists,
+        Some(Errno::EIO | Errno::EREMOTEIO | Errno::ETIMEDOUT | Errno::ESHUTDOWN) => Meaning::Io,
+        Some(Errno::ENOTSUP | Errno::ENOSYS | Errno::EMLINK | Errno::EXDEV) => Meaning::Unsupported,
+        _ => Meaning::Other,
+    }
+}
+
+/// `ENOSPC` for an operating-system error, else the error's kind.
+#[must_use]
+pub fn errno_name(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(raw) => format!("{:?}", Errno::from_raw(raw)),
+        None => error.kind().to_string(),
+    }
+}
+
+/// The effective user id of this process.
+#[must_use]
+pub fn my_uid() -> u32 {
+    unistd::geteuid().as_raw()
+}
+
+/// What a directory looks like from outside, without following a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Look {
+    /// It is a symbolic link.
+    pub symlink: bool,
+    /// It is a directory.
+    pub dir: bool,
+    /// Its owner.
+    pub uid: u32,
+    /// Its permission bits.
+    pub mode: u32,
+}
+
+/// Looks at a path without following a link.
+pub fn look(path: &Path) -> io::Result<Look> {
+    let meta = std::fs::symlink_metadata(path)?;
+    Ok(Look {
+        symlink: meta.file_type().is_symlink(),
+        dir: meta.file_type().is_dir(),
+        uid: meta.uid(),
+        mode: meta.mode() & 0o7777,
+    })
+}
+
+/// Whether this process may list, enter and change the directory.
+pub fn may_change(dir: &Path) -> io::Result<()> {
+    Ok(unistd::access(dir, AccessFlags::R_OK | AccessFlags::W_OK | AccessFlags::X_OK)?)
+}
+
+/// Makes one directory that only we may use. An existing one is an error.
+pub fn make_private_dir(path: &Path) -> io::Result<()> {
+    std::fs::DirBuilder::new().mode(0o700).create(path)
+}
+
+/// Takes everybody else's permissions away.
+pub fn make_private(path: &Path) -> io::Result<()> {
+    std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o700))
+}
+
+/// Creates a file that must not exist, 0600, for writing.
+pub fn create_exclusive(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW).open(path)
+}
+
+/// Opens a file for appending, 0600 if it is new.
+pub fn open_append(path: &Path) -> io::Result<File> {
+    OpenOptions::new().append(true).create(true).mode(0o600).custom_flags(nix::libc::O_NOFOLLOW).open(path)
+}
+
+/// Opens a directory so that [`sync_dir`] can be asked of it.
+pub fn open_dir(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(nix::libc::O_DIRECTORY | nix::libc::O_NOFOLLOW).open(path)
+}
+
+/// Makes the names in a directory durable. File systems that cannot sync a directory say EINVAL: there a
+/// name is as durable as it gets, and the answer is success.
+pub fn sync_dir(dir: &File) -> io::Result<()> {
+    match dir.sync_all() {
+        Err(e) if e.raw_os_error() == Some(Errno::EINVAL as i32) => Ok(()),
+        other => other,
+    }
+}
+
+/// How many names the open file has.
+pub fn link_count(file: &File) -> io::Result<u64> {
+    Ok(file.metadata()?.nlink())
+}
+
+/// Free bytes for an ordinary user on the file system of this path.
+pub fn free_bytes(path: &Path) -> io::Result<u64> {
+    let stat = nix::sys::statvfs::statvfs(path)?;
+    Ok(stat.blocks_available() * stat.fragment_size())
+}
+
+/// Ends this process at once, as `kill -9` from outside would.
+pub fn die_now() -> ! {
+    let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+    std::process::abort()
+}
+
+/// An error for an error number (fault plans).
+#[must_use]
+pub fn error_of(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+/// A name that is one plain path component: no slash, not `.` or `..`, not empty, no NUL.
+#[must_use]
+pub fn is_plain_name(name: &str) -> bool {
+    let path = Path::new(name);
+    !name.is_empty()
+        && !name.contains(['/', '\0'])
+        && path.file_name() == Some(OsStr::new(name))
+        && name != "."
+        && name != ".."
+}
