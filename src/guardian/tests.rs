@@ -238,8 +238,8 @@ impl Case {
     fn line(&mut self, word: &str, n: usize) -> Vec<String> {
         self.until(&format!("line {n} of `{word}`"), |case| {
             let log = case.read("log");
-            let lines = log.lines().filter(|line| line.split(' ').next() == Some(word));
-            lines.skip(n).next().map(|line| line.split(' ').map(str::to_owned).collect())
+            let mut lines = log.lines().filter(|line| line.split(' ').next() == Some(word));
+            lines.nth(n).map(|line| line.split(' ').map(str::to_owned).collect())
         })
     }
 
