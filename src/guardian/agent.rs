@@ -156,7 +156,7 @@ impl Agent {
     /// Everything it said since the last call.
     pub(super) fn words(&mut self) -> Vec<ToGuardian> {
         let mut words = Vec::new();
-        while let Some(socket) = &self.socket {
+        while let Some(socket) = &mut self.socket {
             match socket.receive() {
                 Heard::Message(word) => words.push(word),
                 Heard::Unreadable(_) => {}

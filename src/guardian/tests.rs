@@ -67,7 +67,7 @@ fn as_agent() {
     let [config, socket, page, lock, image] = [fds::CONFIG, fds::SOCKET, fds::PAGE, fds::LOCK, fds::IMAGE]
         .map(|number| inherited::take(number).unwrap());
     assert_eq!(memfd::read_bytes(config).unwrap(), b"the configuration");
-    let (socket, page) = (Socket::from_fd(socket), Page::from_fd(page).unwrap());
+    let (mut socket, page) = (Socket::from_fd(socket), Page::from_fd(page).unwrap());
     let _held = (LockShare::from_fd(lock).unwrap(), Image::from_fd(image));
     process::become_subreaper().unwrap();
 
@@ -105,10 +105,10 @@ fn as_agent() {
             _ => unreachable!("{line}"),
         }
     }
-    listen(&dir, &socket);
+    listen(&dir, &mut socket);
 }
 
-fn listen(dir: &Path, socket: &Socket) {
+fn listen(dir: &Path, socket: &mut Socket) {
     loop {
         poll::readable(socket.as_fd(), None).unwrap();
         match socket.receive() {

@@ -98,7 +98,7 @@ impl Socket {
 
     /// Receives one message if one is there.
     #[must_use]
-    pub fn receive<T: DeserializeOwned>(&self) -> Heard<T> {
+    pub fn receive<T: DeserializeOwned>(&mut self) -> Heard<T> {
         match self.0.receive() {
             Received::Packet(packet) => decode(&packet).map_or_else(Heard::Unreadable, Heard::Message),
             Received::Empty => Heard::Nothing,
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn an_end_is_heard_after_the_last_word() {
-        let (guardian, agent) = Socket::pair().unwrap();
+        let (mut guardian, agent) = Socket::pair().unwrap();
         assert!(matches!(guardian.receive::<ToGuardian>(), Heard::Nothing));
         assert_eq!(agent.send(&ToGuardian::Gone { code: 3 }).unwrap(), Sent::Done);
         assert_eq!(agent.send_packet(&[250]), Sent::Done);
