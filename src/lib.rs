@@ -7,5 +7,6 @@ pub mod domain;
 pub mod guardian;
 pub mod ipc;
 pub mod logs;
+pub mod net;
 pub mod store;
 pub mod sys;

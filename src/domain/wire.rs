@@ -89,6 +89,8 @@ pub enum AgentMsg {
         tail: Vec<Record>,
         /// The life of the coordinator's agent.
         leader: Incarnation,
+        /// Earlier lives of it that its guardian vouches to be dead: votes for them are free.
+        dead: Vec<Incarnation>,
         /// Grants last for ever: a world of one node without a spare.
         forever: bool,
     },

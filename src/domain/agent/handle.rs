@@ -127,10 +127,11 @@ impl Agent {
         self.promised = Some(frame.term);
         self.seen = Some(frame.n);
         match frame.msg {
-            AgentMsg::Welcome { spec, tail, leader, forever } => {
+            AgentMsg::Welcome { spec, tail, leader, dead, forever } => {
                 self.welcome(now, *spec, &tail, out);
+                let previous_dead = self.leader.is_some_and(|before| dead.contains(&before));
                 self.leader = Some(leader);
-                out.put(Effect::Follow { term: frame.term, leader, forever });
+                out.put(Effect::Follow { term: frame.term, leader, previous_dead, forever });
             }
             AgentMsg::Refused(why) => self.leave(refused_code(&why), out),
             AgentMsg::Start { attempt, world } => self.start(now, attempt, world, out),

@@ -135,6 +135,8 @@ pub enum Effect {
         term: Term,
         /// The coordinator's agent.
         leader: Incarnation,
+        /// The leader before this one is proven dead.
+        previous_dead: bool,
         /// Grants last for ever.
         forever: bool,
     },

@@ -125,10 +125,12 @@ pub enum Effect {
         /// The node.
         node: NodeName,
     },
-    /// Acknowledgements to this node again.
-    OpenGrants {
+    /// Acknowledgements to this life of a node's agent; before it is told that it is admitted.
+    Admit {
         /// The node.
         node: NodeName,
+        /// The life.
+        incarnation: Incarnation,
     },
     /// The files of a settled incident.
     Report(Box<Incident>),

@@ -33,6 +33,8 @@ pub struct CoordinatorConfig {
     pub node: NodeName,
     /// The life of the agent that it lives in.
     pub incarnation: Incarnation,
+    /// Earlier lives of that agent that its guardian vouches to be dead.
+    pub clean_of: Vec<Incarnation>,
     /// What is run; binds every node.
     pub spec: RunSpec,
     /// The Slurm job, if any.
@@ -361,6 +363,7 @@ impl Default for CoordinatorConfig {
         Self {
             node: NodeName::default(),
             incarnation: Incarnation::default(),
+            clean_of: Vec::new(),
             spec: RunSpec::default(),
             job: None,
             voters: Vec::new(),
