@@ -26,6 +26,9 @@ pub const STOP_SIGNALS: [u8; 4] = [1, 2, 3, 15];
 /// The grant word before the first grant of an incarnation.
 pub const NO_GRANT: BootTime = BootTime(0);
 
+/// Dead incarnations that an agent is told of.
+pub const CLEAN: usize = 16;
+
 /// Survivors that an agent is told of by pid: enough to say that the node is dirty.
 const SURVIVORS: usize = 1024;
 
@@ -58,10 +61,10 @@ impl SignalInfo {
 pub struct Start {
     /// This life of the agent.
     pub incarnation: Incarnation,
-    /// "That incarnation is dead and no rank of it is left": the last one that was joining, else the last one.
-    /// `None` for the first agent, and when something survived the sweep: then the old grant has to run out
-    /// by itself.
-    pub clean_of: Option<Incarnation>,
+    /// "These incarnations are dead and no rank of them is left", oldest first, the newest [`CLEAN`] of them. One
+    /// whose sweep left something is missing until a later sweep leaves nothing: till then its grant has to run
+    /// out by itself.
+    pub clean_of: Vec<Incarnation>,
     /// Pids that survived SIGKILL: the node is dirty.
     pub survivors: Vec<u32>,
     /// How often the agent was started again within the window, this time included.
@@ -86,9 +89,6 @@ pub enum ToAgent {
 /// Agent to guardian, one message a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToGuardian {
-    /// Said before the first `Join` leaves: from here on others may know this incarnation, so it is the one
-    /// that [`Start::clean_of`] names.
-    Joining,
     /// The run is over for this node and the agent is about to exit: end with this code.
     Gone {
         /// The exit code of the whole command.
@@ -276,10 +276,10 @@ pub struct Guardian {
     seed: u64,
     /// The agent of now, or the last one.
     incarnation: Option<Incarnation>,
-    /// The last one that others may know of.
-    joined: Option<Incarnation>,
-    /// The dead incarnation of which nothing is left.
-    clean_of: Option<Incarnation>,
+    /// Dead incarnations of which nothing is left, oldest first.
+    clean_of: Vec<Incarnation>,
+    /// Dead incarnations of which something may be left.
+    dead: Vec<Incarnation>,
     survivors: Vec<u32>,
     /// When it was started again, oldest first, at most `numbers.restarts`.
     restarts: VecDeque<BootTime>,
@@ -302,8 +302,8 @@ impl Guardian {
             state: State::Restarting { at: BootTime(0) },
             seed,
             incarnation: None,
-            joined: None,
-            clean_of: None,
+            clean_of: Vec::new(),
+            dead: Vec::new(),
             survivors: Vec::new(),
             restarts: VecDeque::new(),
             pending: VecDeque::new(),
@@ -331,7 +331,7 @@ impl Guardian {
         self.state = State::Forking;
         out.put(Effect::ForkAgent(Start {
             incarnation,
-            clean_of: self.clean_of,
+            clean_of: self.clean_of.clone(),
             survivors: self.survivors.clone(),
             restarts: u32::try_from(self.restarts.len()).unwrap_or(u32::MAX),
         }));
@@ -408,9 +408,13 @@ impl Guardian {
         if !survivors.is_empty() {
             out.put(Effect::Say(Said::Survivors { pids: survivors.clone() }));
         }
-        // With a survivor the word "no rank left" would be false: it is not given, now or later, because
-        // nobody can tell of which incarnation the survivor was.
-        self.clean_of = if survivors.is_empty() { self.joined.or(self.incarnation) } else { None };
+        // With a survivor the word "no rank left" would be false, and nobody can tell of which incarnation it is;
+        // once nothing is left at all the word is true of everyone before.
+        self.dead.extend(self.incarnation);
+        if survivors.is_empty() {
+            self.clean_of.append(&mut self.dead);
+            self.clean_of.drain(..self.clean_of.len().saturating_sub(CLEAN));
+        }
         survivors.truncate(SURVIVORS);
         self.survivors = survivors;
         match next {
@@ -518,11 +522,6 @@ impl Machine for Guardian {
             Event::AgentSays(ToGuardian::Gone { code }) => {
                 if self.state == State::Running {
                     self.state = State::Leaving { code, until: now.after(self.numbers.leave) };
-                }
-            }
-            Event::AgentSays(ToGuardian::Joining) => {
-                if self.state == State::Running {
-                    self.joined = self.incarnation;
                 }
             }
             Event::GrantIs(grant) => self.grant_is(now, grant, out),

@@ -58,14 +58,14 @@ fn first_tick_forks_and_names_no_dead_incarnation() {
     assert!(stage.guardian.deadline().is_some());
     let effects = stage.on(Event::Tick);
     let start = started(&effects);
-    assert_eq!((start.clean_of, start.restarts, &start.survivors[..]), (None, 0, &[][..]));
+    assert_eq!((&start.clean_of[..], start.restarts, &start.survivors[..]), (&[][..], 0, &[][..]));
     assert_eq!(stage.on(Event::Tick), [], "one fork at a time");
 }
 
 #[test]
 fn a_dead_agent_is_swept_and_started_again_as_clean() {
     let mut stage = Stage::running();
-    let first = stage.guardian.incarnation();
+    let first = stage.guardian.incarnation().unwrap();
     let effects = stage.on(Event::AgentExited { kind: killed() });
     assert!(matches!(effects[0], Effect::Say(Said::AgentDied { restart: 1, of: 3, .. })));
     assert_eq!(effects[1..], [Effect::KillTree, Effect::Reap]);
@@ -73,23 +73,23 @@ fn a_dead_agent_is_swept_and_started_again_as_clean() {
     assert_eq!(stage.on(Event::Tick), [Effect::KillTree, Effect::Reap]);
     let effects = stage.on(Event::Swept { survivors: vec![] });
     let start = started(&effects);
-    assert_eq!((start.clean_of, start.restarts), (first, 1));
-    assert_ne!(Some(start.incarnation), first);
+    assert_eq!((&start.clean_of[..], start.restarts), (&[first][..], 1));
+    assert_ne!(start.incarnation, first);
 }
 
 #[test]
-fn the_clean_word_names_the_incarnation_that_others_know() {
+fn the_clean_word_names_all_that_others_may_know() {
     let mut stage = Stage::running();
-    stage.on(Event::AgentSays(ToGuardian::Joining));
-    let known = stage.guardian.incarnation();
+    let known = stage.guardian.incarnation().unwrap();
     stage.die();
-    // The second one never comes up: its death says nothing new, the first one's stays news.
+    // The second one never comes up: nobody knows it, and the first one's death is still news.
     let kind = ExitKind::NeverStarted { errno: 11, what: "fork".into() };
+    let second = stage.guardian.incarnation().unwrap();
     stage.on(Event::AgentExited { kind });
     stage.on(Event::Swept { survivors: vec![] });
     stage.now += 2 * S;
     let effects = stage.on(Event::Tick);
-    assert_eq!(started(&effects).clean_of, known);
+    assert_eq!(started(&effects).clean_of, [known, second]);
 }
 
 #[test]
@@ -191,8 +191,12 @@ fn other_signals_wait_for_the_next_agent() {
 }
 
 #[test]
-fn survivors_make_the_next_agent_dirty_and_never_clean() {
+fn survivors_make_the_next_agent_dirty_until_nothing_is_left() {
     let mut stage = Stage::running();
+    let first = stage.guardian.incarnation().unwrap();
+    stage.die();
+    stage.on(Event::AgentStarted { pid: 1 });
+    let second = stage.guardian.incarnation().unwrap();
     stage.on(Event::AgentExited { kind: killed() });
     stage.now += 4 * S;
     assert_eq!(stage.on(Event::Swept { survivors: vec![9] }), []);
@@ -200,7 +204,27 @@ fn survivors_make_the_next_agent_dirty_and_never_clean() {
     let effects = stage.on(Event::Swept { survivors: vec![9] });
     assert_eq!(effects[0], Effect::Say(Said::Survivors { pids: vec![9] }));
     let start = started(&effects[1..]);
-    assert_eq!((start.clean_of, &start.survivors[..]), (None, &[9][..]));
+    assert_eq!(
+        (&start.clean_of[..], &start.survivors[..]),
+        (&[first][..], &[9][..]),
+        "the second one is not clean"
+    );
+    let third = start.incarnation;
+    stage.on(Event::AgentStarted { pid: 1 });
+    let effects = stage.die();
+    let start = started(&effects);
+    assert_eq!((&start.clean_of[..], &start.survivors[..]), (&[first, second, third][..], &[][..]));
+}
+
+#[test]
+fn the_list_of_the_dead_is_bounded() {
+    let mut stage = Stage::running();
+    for _ in 0..50 {
+        stage.now += 300 * S;
+        let effects = stage.die();
+        assert!(started(&effects).clean_of.len() <= CLEAN);
+        stage.on(Event::AgentStarted { pid: 1 });
+    }
 }
 
 #[test]
@@ -249,7 +273,6 @@ fn something() -> impl Strategy<Value = Do> {
         1 => (0_u64..700_000).prop_map(Do::Wait),
         2 => Just(Do::Dies),
         1 => (0_u8..20).prop_map(|code| Do::Says(ToGuardian::Gone { code })),
-        1 => Just(Do::Says(ToGuardian::Joining)),
         2 => prop::sample::select(vec![1_u8, 2, 3, 15, 10, 12, 18]).prop_map(Do::Signal),
         4 => prop::option::of(prop::option::of(0_u32..7_000)).prop_map(Do::Grant),
         4 => (1_u8..9).prop_map(Do::Spawn),
@@ -269,7 +292,7 @@ struct Life {
     refuse: bool,
     grant: BootTime,
     forks: Vec<u64>,
-    swept_empty: bool,
+    last: Option<Incarnation>,
     sweep_began: Option<u64>,
     exit: Option<u8>,
     fenced_at: Option<u64>,
@@ -300,7 +323,9 @@ impl Life {
                 assert!(!self.agent, "two agents");
                 let waited = self.sweep_began.is_some_and(|at| self.now >= at + 5 * S);
                 assert!(self.ranks == 0 || waited, "forks while {} descendants remain", self.ranks);
-                assert!(start.clean_of.is_none() || self.ranks == 0, "says clean with ranks left");
+                let unclean = self.ranks > 0 && self.last.is_some_and(|last| start.clean_of.contains(&last));
+                assert!(!unclean, "says clean with ranks left");
+                self.last = Some(start.incarnation);
                 assert_eq!(start.survivors.is_empty(), self.ranks == 0);
                 self.forks.push(self.now);
                 let now = self.now;
@@ -325,7 +350,6 @@ impl Life {
             }
             Effect::Reap => {
                 let survivors: Vec<u32> = (0..self.ranks).collect();
-                self.swept_empty = survivors.is_empty();
                 return Some(Event::Swept { survivors });
             }
             Effect::ReadGrant => return Some(Event::GrantIs(self.grant)),
@@ -422,7 +446,7 @@ proptest! {
             refuse: false,
             grant: NO_GRANT,
             forks: vec![],
-            swept_empty: true,
+            last: None,
             sweep_began: None,
             exit: None,
             fenced_at: None,

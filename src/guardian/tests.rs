@@ -75,10 +75,10 @@ fn as_agent() {
     let Heard::Message(ToAgent::Start(start)) = socket.receive() else { unreachable!("no start") };
     assert_eq!(page.incarnation(), start.incarnation);
     assert_eq!(page.grant(), BootTime(0));
-    let clean_of = start.clean_of.map_or("-".to_owned(), |incarnation| incarnation.to_string());
+    let clean_of: Vec<String> = start.clean_of.iter().map(ToString::to_string).collect();
+    let clean_of = if clean_of.is_empty() { "-".to_owned() } else { clean_of.join(",") };
     let others = below(process::parent_pid()).len() - 1;
     log(&dir, &format!("start {} {clean_of} {} {others}", start.incarnation, start.restarts));
-    socket.send(&ToGuardian::Joining).unwrap();
 
     let mut records: Vec<StartRecord> = Vec::new();
     for line in fs::read_to_string(dir.join("scenario")).unwrap().lines() {

@@ -126,7 +126,7 @@ mod tests {
     fn every_message_comes_back_whole() {
         let start = Start {
             incarnation: Incarnation(3),
-            clean_of: Some(Incarnation(2)),
+            clean_of: vec![Incarnation(2)],
             survivors: vec![7],
             restarts: 1,
         };
@@ -136,7 +136,7 @@ mod tests {
         {
             assert_eq!(decode::<ToAgent>(&encode(&message).unwrap()).unwrap(), message);
         }
-        for message in [ToGuardian::Joining, ToGuardian::Gone { code: 93 }] {
+        for message in [ToGuardian::Gone { code: 0 }, ToGuardian::Gone { code: 93 }] {
             assert_eq!(decode::<ToGuardian>(&encode(&message).unwrap()).unwrap(), message);
         }
     }
