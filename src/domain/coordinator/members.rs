@@ -54,7 +54,7 @@ impl Coordinator {
         // A join of such a life that is still on its way is too late.
         self.dead.extend(clean_of);
         if was_lost || is_new {
-            out.put(Effect::OpenGrants { node: node.clone() });
+            out.put(Effect::OpenGrants { node: node.clone(), incarnation });
         }
         self.survived(&node, survivors, out);
         let from = usize::try_from(next.0).unwrap_or(usize::MAX);
@@ -163,8 +163,8 @@ impl Coordinator {
             busy.over_at = Some(busy.over_at.map_or(over_at, |at| at.max(over_at)));
         }
         // It was closed for the sake of an earlier life; the admitted one may go on.
-        if self.peers.get(node).is_some_and(|p| !p.lost) {
-            out.put(Effect::OpenGrants { node: node.clone() });
+        if let Some(peer) = self.peers.get(node).filter(|p| !p.lost) {
+            out.put(Effect::OpenGrants { node: node.clone(), incarnation: peer.incarnation });
         }
     }
 

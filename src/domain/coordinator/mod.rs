@@ -129,6 +129,8 @@ pub enum Effect {
     OpenGrants {
         /// The node.
         node: NodeName,
+        /// The life of its agent that is answered.
+        incarnation: Incarnation,
     },
     /// The files of a settled incident.
     Report(Box<Incident>),
