@@ -7,7 +7,7 @@
 //! Authority that ran out comes back with the next echoes of a majority: with exactly half of the voters left
 //! the removal of the others is what brings it back.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::ids::{Incarnation, NodeName, Term};
@@ -87,7 +87,7 @@ pub enum Effect {
         /// What it says.
         ack: Ack,
     },
-    /// Tell the coordinator: no life from this node for too long.
+    /// Tell the coordinator: no life from this node for too long, be it admitted or a voter that never came.
     Silent {
         /// The node.
         node: NodeName,
@@ -140,6 +140,9 @@ struct Leading {
     numbers: Numbers,
     /// Grants of earlier leaders end by then.
     earlier: Option<BootTime>,
+    since: BootTime,
+    /// Voters that never came, of which that was said.
+    absent: BTreeSet<NodeName>,
 }
 
 /// The authority of one life of a coordinator.
@@ -329,10 +332,17 @@ impl Authority {
             self.over = true;
             out.put(Effect::Over);
         }
-        let Some(leading) = &self.leading else { return };
+        let Some(leading) = &mut self.leading else { return };
         let lost = Duration::from_millis(leading.numbers.lost_ms);
         if now < self.guard {
             return;
+        }
+        if now.since(leading.since) >= lost {
+            for node in leading.voters.iter().filter(|node| !self.peers.contains_key(*node)) {
+                if leading.absent.insert(node.clone()) {
+                    out.put(Effect::Silent { node: node.clone(), since: leading.since });
+                }
+            }
         }
         for (node, peer) in &mut self.peers {
             if peer.open && !peer.silent && now.since(peer.alive_at) >= lost {
@@ -361,7 +371,9 @@ impl Authority {
             .peers
             .values()
             .filter(|peer| peer.open && !peer.silent)
-            .map(|peer| peer.alive_at.after(lost).max(self.guard))
+            .map(|peer| peer.alive_at)
+            .chain((now.since(leading.since) < lost).then_some(leading.since))
+            .map(|since| since.after(lost).max(self.guard))
             .min();
         let over = if self.over { None } else { self.until };
         earlier(Some(now.after(WAKE)), earlier(silence, over))
@@ -384,7 +396,8 @@ impl Machine for Authority {
         match event {
             Event::Lead { term, leader, own, voters, numbers, earlier } => {
                 let earlier = earlier.then(|| now.after(numbers.authority()));
-                self.lead(now, Leading { term, leader, own, voters, numbers: *numbers, earlier });
+                let (numbers, since, absent) = (*numbers, now, BTreeSet::new());
+                self.lead(now, Leading { term, leader, own, voters, numbers, earlier, since, absent });
             }
             Event::Admit { node, incarnation } => self.admit(now, node, incarnation),
             Event::Beat { node, link, beat } => self.beat(now, node, link, beat, out),

@@ -115,6 +115,18 @@ fn silence_is_said_once_and_so_is_the_return() {
 }
 
 #[test]
+fn a_voter_that_never_came_is_silent_once() {
+    let mut bed = Bed::new(1, false);
+    bed.event(0, Event::Voters(vec![name(0), name(1)]));
+    let said: Vec<Effect> = bed
+        .ticks(0, 9_000)
+        .into_iter()
+        .filter(|e| matches!(e, Effect::Silent { node, .. } if *node == name(1)))
+        .collect();
+    assert_eq!(said, [Effect::Silent { node: name(1), since: BootTime(0) }]);
+}
+
+#[test]
 fn a_beat_whose_tick_stands_still_is_no_life() {
     let mut bed = Bed::new(2, false);
     let mut said = Vec::new();
