@@ -51,10 +51,15 @@ impl Sink {
     }
 
     pub(super) fn push(&mut self, bytes: &[u8], trouble: &mut Vec<Disabled>) {
+        self.compose(trouble, |buf| buf.extend_from_slice(bytes));
+    }
+
+    /// Lets `add` append to what is gathered.
+    fn compose(&mut self, trouble: &mut Vec<Disabled>, add: impl FnOnce(&mut Vec<u8>)) {
         if self.file.is_none() {
             return;
         }
-        self.buf.extend_from_slice(bytes);
+        add(&mut self.buf);
         if self.buf.len() >= BATCH {
             self.flush(trouble);
         }
@@ -97,15 +102,17 @@ pub(super) struct Combined {
     sink: Sink,
     at: At,
     limit: u64,
-    /// The time text of this millisecond.
+    /// The beginning of this millisecond's lines.
     stamp: (u64, String),
+    /// The beginning of the newest line; kept for its memory.
+    prefix: Vec<u8>,
 }
 
 impl Combined {
     pub(super) fn open(path: &Path, limit: u64, trouble: &mut Vec<Disabled>) -> Self {
         let sink = Sink::open(path, trouble);
         let at = if sink.ends_inside_a_line() { At::Inside(None) } else { At::LineStart };
-        Self { sink, at, limit, stamp: (u64::MAX, String::new()) }
+        Self { sink, at, limit, stamp: (u64::MAX, String::new()), prefix: Vec::new() }
     }
 
     /// Adds a piece; `who` is the rank, or `-` for ourselves.
@@ -122,19 +129,20 @@ impl Combined {
         }
         if self.stamp.0 != wall_ms {
             let time = i64::try_from(wall_ms).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok());
-            self.stamp = (wall_ms, format!("{:.3}", time.unwrap_or_default()));
+            self.stamp = (wall_ms, format!("[{:.3} ", time.unwrap_or_default()));
         }
-        let prefix = format!("[{} {who} {}] ", self.stamp.1, owner.2.name());
-        let mut text = Vec::with_capacity(prefix.len() + piece.bytes.len() + 1);
-        self.at.line(owner, prefix.as_bytes(), piece, &mut text);
-        self.sink.push(&text, trouble);
+        self.prefix.clear();
+        for part in [self.stamp.1.as_str(), who, " ", owner.2.name(), "] "] {
+            self.prefix.extend_from_slice(part.as_bytes());
+        }
+        let (at, prefix) = (&mut self.at, &self.prefix);
+        self.sink.compose(trouble, |buf| at.line(owner, prefix, piece, buf));
     }
 
     /// Ends a rank's unfinished line.
     pub(super) fn close(&mut self, owner: Owner, trouble: &mut Vec<Disabled>) {
-        let mut text = Vec::new();
-        self.at.close(owner, &mut text);
-        self.sink.push(&text, trouble);
+        let at = &mut self.at;
+        self.sink.compose(trouble, |buf| at.close(owner, buf));
     }
 
     pub(super) fn flush(&mut self, trouble: &mut Vec<Disabled>) {
@@ -145,9 +153,8 @@ impl Combined {
         if self.sink.file.is_none() {
             return;
         }
-        let mut text = Vec::new();
-        self.at.fresh(&mut text);
-        self.sink.push(&text, trouble);
+        let at = &mut self.at;
+        self.sink.compose(trouble, |buf| at.fresh(buf));
         self.sink.flush(trouble);
         let path = self.sink.path.clone();
         let mut older = path.clone().into_os_string();

@@ -33,6 +33,15 @@ pub(super) enum Class {
 /// Whose bytes a frame carries, and how many.
 pub(super) type Load = Option<(Source, Stream, usize)>;
 
+/// A place in the queue that a flush waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mark {
+    /// So many frames have to be acknowledged since the start.
+    frames: u64,
+    /// Which byte of which connection has to be on the console.
+    place: Option<(u64, u64)>,
+}
+
 #[derive(Debug)]
 struct Entry {
     bytes: Vec<u8>,
@@ -48,6 +57,10 @@ struct Conn {
     /// Position, in bytes of this connection, of the first queued frame.
     front_at: u64,
     acked: u64,
+    /// What the worker says is on the console too.
+    shown: u64,
+    /// Which connection this is.
+    number: u64,
     inbox: Vec<u8>,
     progress: Instant,
 }
@@ -58,6 +71,9 @@ pub(super) struct Outbox {
     entries: VecDeque<Entry>,
     /// Memory that `entries` hold, in bytes.
     held: usize,
+    /// Their lengths, together.
+    length: u64,
+    attached: u64,
     /// So many entries are sent whole, and of the next one so many bytes.
     sent: usize,
     offset: usize,
@@ -76,6 +92,8 @@ impl Outbox {
             limit,
             entries: VecDeque::new(),
             held: 0,
+            length: 0,
+            attached: 0,
             sent: 0,
             offset: 0,
             conn: None,
@@ -113,17 +131,31 @@ impl Outbox {
             conn.progress = now;
         }
         self.held += cost;
+        self.length += bytes.len() as u64;
         self.pushed += 1;
         self.entries.push_back(Entry { bytes, load });
         true
     }
 
-    pub(super) fn pushed(&self) -> u64 {
-        self.pushed
+    /// Everything queued so far, as something to wait for.
+    pub(super) fn mark(&self) -> Mark {
+        let place = self.conn.as_ref().map(|c| (c.number, c.front_at + self.length));
+        Mark { frames: self.pushed, place }
     }
 
-    pub(super) fn popped(&self) -> u64 {
-        self.popped
+    /// Is everything up to `mark` written, and on the console? After a change of workers the console's part
+    /// counts up to what is queued now.
+    pub(super) fn reached(&self, mark: &mut Mark) -> bool {
+        if self.popped < mark.frames {
+            return false;
+        }
+        let Some(conn) = &self.conn else { return mark.frames == 0 };
+        let end = match mark.place {
+            Some((number, end)) if number == conn.number => end,
+            _ => conn.front_at,
+        };
+        mark.place = Some((conn.number, end));
+        conn.shown >= end
     }
 
     pub(super) fn progress(&self) -> Instant {
@@ -169,8 +201,18 @@ impl Outbox {
         socket.set_nonblocking(true)?;
         let front_at = preamble.len() as u64;
         self.progress = now;
-        self.conn =
-            Some(Conn { socket, preamble, begun: 0, front_at, acked: 0, inbox: Vec::new(), progress: now });
+        self.attached += 1;
+        self.conn = Some(Conn {
+            socket,
+            preamble,
+            begun: 0,
+            front_at,
+            acked: 0,
+            shown: 0,
+            number: self.attached,
+            inbox: Vec::new(),
+            progress: now,
+        });
         Ok(lost)
     }
 
@@ -192,6 +234,7 @@ impl Outbox {
     fn pop(&mut self) -> Load {
         let entry = self.entries.pop_front()?;
         self.held -= entry.bytes.capacity() + ENTRY;
+        self.length -= entry.bytes.len() as u64;
         self.popped += 1;
         self.front_tries = 0;
         if self.entries.is_empty() && self.entries.capacity() > 1024 {
@@ -248,6 +291,10 @@ impl Outbox {
             while let Some(message) = next(&mut conn.inbox)? {
                 match message {
                     ToPump::Ack(total) => self.acknowledged(total, now)?,
+                    ToPump::Shown(total) if total > conn.shown => {
+                        conn.shown = total;
+                        self.progress = now;
+                    }
                     message => other(message),
                 }
                 let Some(c) = &mut self.conn else { return Ok(()) };

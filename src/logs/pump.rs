@@ -13,7 +13,7 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use super::outbox::{Class, Load, Outbox};
+use super::outbox::{Class, Load, Mark, Outbox};
 use super::ring::Ring;
 use super::spec::LogSpec;
 use super::wire::{Blob, Source, Stream, ToPump, ToWorker};
@@ -108,7 +108,7 @@ pub struct Tail {
 /// Outcome of [`Handle::flush`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flushed {
-    /// Everything queued before the call is written out.
+    /// Everything queued before the call is written out, to the console too.
     pub complete: bool,
     /// Bytes still held, later ones included.
     pub left: usize,
@@ -167,8 +167,8 @@ impl Handle {
         self.send(Command::Reveal(source, tail));
     }
 
-    /// Answers when the worker has acknowledged everything that was read or said before, or when it has
-    /// acknowledged nothing new for `patience`.
+    /// Answers when everything that was read or said before is in the files and on the console, or when
+    /// nothing of it has moved for `patience`.
     pub fn flush(&self, patience: Duration, reply: impl FnOnce(Flushed) + Send + 'static) {
         self.send(Command::Flush(patience, Box::new(reply)));
     }
@@ -255,7 +255,7 @@ struct RankPipes {
 }
 
 struct Flush {
-    target: u64,
+    target: Mark,
     since: Instant,
     patience: Duration,
     reply: Reply<Flushed>,
@@ -417,7 +417,7 @@ impl State {
                 }
             }
             Command::Flush(patience, reply) => {
-                self.flushes.push(Flush { target: self.outbox.pushed(), since: now, patience, reply });
+                self.flushes.push(Flush { target: self.outbox.mark(), since: now, patience, reply });
             }
             Command::Attach(socket) => {
                 match self.outbox.attach(UnixStream::from(socket), self.preamble.clone(), now) {
@@ -503,11 +503,12 @@ impl State {
     }
 
     fn answer_flushes(&mut self, now: Instant) {
-        let (popped, progress) = (self.outbox.popped(), self.outbox.progress());
-        let outcome = Flushed { complete: false, left: self.outbox.held(), dropped: self.dropped };
-        let over = |f: &mut Flush| popped >= f.target || f.since.max(progress) + f.patience <= now;
-        for flush in self.flushes.extract_if(.., over) {
-            (flush.reply)(Flushed { complete: popped >= flush.target, ..outcome });
+        let (outbox, progress) = (&self.outbox, self.outbox.progress());
+        let outcome = Flushed { complete: false, left: outbox.held(), dropped: self.dropped };
+        let over = |f: &mut Flush| outbox.reached(&mut f.target) || f.since.max(progress) + f.patience <= now;
+        for mut flush in self.flushes.extract_if(.., over) {
+            let complete = outbox.reached(&mut flush.target);
+            (flush.reply)(Flushed { complete, ..outcome });
         }
     }
 }

@@ -116,8 +116,11 @@ pub(super) enum ToWorker<'a> {
 /// From the worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ToPump<'a> {
-    /// So many bytes of frames of this connection are written out, in all.
+    /// So many bytes of frames of this connection are done with, in all: files are written, the console's
+    /// part waits its turn.
     Ack(u64),
+    /// So many bytes of frames of this connection are on the console too.
+    Shown(u64),
     /// A file could not be written and is given up.
     Disabled { path: Blob<'a>, errno: i32 },
 }

@@ -1,5 +1,5 @@
-//! The process that writes. It may block on a file or on the console as long as it likes: the pump counts
-//! and goes on, and the agent kills a worker that makes no progress.
+//! The process that writes. It may block on a file as long as it likes: the pump counts and goes on, and the
+//! agent kills a worker that makes no progress. A blocked console does not even block the files.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::console::Console;
 use super::files::{Combined, Disabled, Sink};
@@ -20,7 +21,7 @@ use crate::domain::ids::{Attempt, LocalRank};
 use crate::ipc::frame::{self, FrameError};
 
 /// Acknowledge at least this often within a batch, in bytes.
-const ACK_EVERY: u64 = 256 << 10;
+const ACK_EVERY: u64 = 64 << 10;
 /// What is read from the socket at once, in bytes.
 const BUFFER: usize = 256 << 10;
 
@@ -38,14 +39,16 @@ pub fn run(socket: OwnedFd) -> i32 {
 
 /// [`run`] with the console given.
 pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
-    let Ok(mut replies) = socket.try_clone() else { return 1 };
     // Whoever made the socket may have left it non-blocking.
-    if socket.set_nonblocking(false).is_err() {
+    let Ok(replies) = socket.set_nonblocking(false).and_then(|()| socket.try_clone()) else { return 1 };
+    let replies = Arc::new(Mutex::new(replies));
+    let shown = Arc::clone(&replies);
+    let Ok(console) = Console::new(out, err, move |total| reply(&shown, &ToPump::Shown(total))) else {
         return 1;
-    }
+    };
     let mut input = Counted { inner: BufReader::with_capacity(BUFFER, socket), total: 0 };
     let mut worker = match frame::read(&mut input) {
-        Ok(ToWorker::Spec(spec)) => Worker::new(spec, Console::new(out, err)),
+        Ok(ToWorker::Spec(spec)) => Worker::new(spec, console),
         Err(FrameError::Closed) => return 0,
         _ => return 1,
     };
@@ -55,11 +58,12 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
             worker.flush();
             if input.total > acked {
                 acked = input.total;
-                reply(&mut replies, &ToPump::Ack(acked));
+                worker.console.mark(acked);
+                reply(&replies, &ToPump::Ack(acked));
             }
             for gone in worker.trouble.drain(..) {
                 let path = Blob(Cow::Borrowed(gone.path.as_os_str().as_bytes()));
-                reply(&mut replies, &ToPump::Disabled { path, errno: gone.errno });
+                reply(&replies, &ToPump::Disabled { path, errno: gone.errno });
             }
         }
         match frame::read(&mut input) {
@@ -74,8 +78,8 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
 }
 
 /// The agent may be gone: what it sent is written all the same.
-fn reply(to: &mut UnixStream, message: &ToPump<'_>) {
-    let _ = frame::write(to, message);
+fn reply(to: &Mutex<UnixStream>, message: &ToPump<'_>) {
+    let _ = frame::write(&mut *to.lock().unwrap_or_else(PoisonError::into_inner), message);
 }
 
 fn whole_frame(buffered: &[u8]) -> bool {
@@ -350,6 +354,7 @@ impl Worker {
             self.end_lines(source, stream, self.newest_ms);
         }
         self.flush();
+        self.console.finish();
     }
 }
 
