@@ -300,7 +300,7 @@ fn foreign_name(dir: &Path) -> Result<Option<String>, LayoutError> {
     Ok(None)
 }
 
-fn read_run_json(hands: &mut Hands, dir: &Path) -> Result<Option<RunJson>, LayoutError> {
+pub(super) fn read_run_json(hands: &mut Hands, dir: &Path) -> Result<Option<RunJson>, LayoutError> {
     let path = dir.join(names::RUN);
     let Some(bytes) = posix::read_bytes(hands, &path, 1 << 20)? else { return Ok(None) };
     let damaged = || LayoutError::Damaged { path: path.clone(), what: Damage::NotReadable };
@@ -380,7 +380,6 @@ fn make_dir(hands: &mut Hands, options: &OpenOptions) -> Result<bool, LayoutErro
 /// it a run directory. `Ok(false)`: another process made it meanwhile.
 fn fill(hands: &mut Hands, options: &OpenOptions) -> Result<bool, LayoutError> {
     let dir = &options.dir;
-    let no_random = || IoTrouble::new("random number for", dir, std::io::Error::other("the kernel has none"));
     for name in names::DIRS {
         let path = dir.join(name);
         match hands.call(Call::Mkdir, &path, || files::make_private_dir(&path)) {
@@ -388,11 +387,11 @@ fn fill(hands: &mut Hands, options: &OpenOptions) -> Result<bool, LayoutError> {
             _ => {}
         }
     }
-    let secret = format!("{}\n", random_hex(32).ok_or_else(no_random)?);
+    let secret = format!("{}\n", random_hex::<32>());
     posix::create(hands, dir, names::SECRET, secret.as_bytes()).map_err(|e| refuse(dir, e))?;
     let run = RunJson {
         v: LAYOUT_VERSION,
-        store: StoreId::new(random_hex(16).ok_or_else(no_random)?),
+        store: StoreId::new(random_hex::<16>()),
         run: options.run.clone(),
         created_ms: options.wall_ms,
         command: options.command.clone(),

@@ -11,6 +11,7 @@ pub mod nonce;
 pub mod plain;
 pub mod posix;
 pub mod protocol;
+pub mod status;
 pub mod worker;
 
 pub use error::IoTrouble;

@@ -5,24 +5,21 @@ use std::path::Path;
 use super::error::IoTrouble;
 use super::faults::Hands;
 use super::posix::{self, Created};
-use crate::sys::files;
+use crate::sys::{files, random};
 
 /// The longest nonce that is read, in bytes.
 const MAX_NONCE: usize = 128;
 
-/// A fresh random number as hexadecimal text of so many bytes.
+/// `N` fresh random bytes as hexadecimal text.
 #[must_use]
-pub fn random_hex(bytes: usize) -> Option<String> {
-    let mut random = vec![0_u8; bytes];
-    getrandom::fill(&mut random).ok()?;
-    Some(random.iter().map(|b| format!("{b:02x}")).collect())
+pub fn random_hex<const N: usize>() -> String {
+    random::bytes::<N>().iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Writes a fresh nonce file into `dir` (`<run directory>/nonce`) and returns its name, which is its content
 /// too: a directory that only lists names does not prove that the bytes arrived.
 pub fn write(hands: &mut Hands, dir: &Path) -> Result<String, IoTrouble> {
-    let failed = || IoTrouble::new("random number for", dir, std::io::Error::other("the kernel has none"));
-    let word = random_hex(16).ok_or_else(failed)?;
+    let word = random_hex::<16>();
     match posix::create(hands, dir, &word, word.as_bytes())? {
         Created::Clean | Created::Exists => Ok(word),
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::codec::{self, MAX_RECORD, Unreadable};
 use super::error::IoTrouble;
 use super::faults::{Call, Hands};
+use super::nonce::random_hex;
 use crate::domain::ids::Seq;
 use crate::domain::record::Record;
 use crate::sys::files::{self, Meaning};
@@ -51,14 +52,7 @@ pub enum Read {
 /// A name for a temporary file that no other process uses. Random, because process ids repeat across nodes.
 #[must_use]
 pub fn temporary_name() -> String {
-    let mut random = [0_u8; 12];
-    // Without randomness two writers could share a name; `create_exclusive` then refuses the second.
-    let _ = getrandom::fill(&mut random);
-    let mut name = TEMPORARY.to_owned();
-    for byte in random {
-        name.push_str(&format!("{byte:02x}"));
-    }
-    name
+    format!("{TEMPORARY}{}", random_hex::<12>())
 }
 
 /// Writes `bytes` durably under `name` in `dir`, unless the name is taken. Any error leaves it unknown

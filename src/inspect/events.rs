@@ -1,0 +1,132 @@
+//! `relight events`: everything that was written down, in order, one line each.
+
+use serde_json::Value;
+
+use super::{Clock, Said, harmless, sentences};
+use crate::store::look::RunView;
+
+/// Records and events by time; records stay in the order of their numbers.
+#[must_use]
+pub fn render(view: &RunView, json: bool, clock: &Clock) -> Said {
+    let mut text = String::new();
+    let mut events = view.events.iter().filter(|l| !l.trim().is_empty()).map(|l| (wall_ms(l), l)).peekable();
+    for record in &view.records {
+        while let Some((_, line)) = events.next_if(|(at, _)| *at < record.wall_ms) {
+            push_event(&mut text, line, json, clock);
+        }
+        if json {
+            text.push_str(&serde_json::to_string(record).unwrap_or_default());
+        } else {
+            let (at, what) = (clock.stamp(record.wall_ms), sentences::record(record));
+            text.push_str(&format!("{at} #{} {what}", record.seq));
+        }
+        text.push('\n');
+    }
+    for (_, line) in events {
+        push_event(&mut text, line, json, clock);
+    }
+    let mut code = 0;
+    if let Some(damage) = &view.damage {
+        code = 1;
+        if json {
+            text.push_str(&serde_json::json!({ "damage": damage }).to_string());
+        } else {
+            text.push_str(&format!("the journal is damaged: {damage}"));
+        }
+        text.push('\n');
+    }
+    Said { text, code }
+}
+
+fn wall_ms(line: &str) -> u64 {
+    let value: Option<Value> = serde_json::from_str(line).ok();
+    value.and_then(|v| v.get("wall_ms")?.as_u64()).unwrap_or_default()
+}
+
+fn push_event(text: &mut String, line: &str, json: bool, clock: &Clock) {
+    if json {
+        text.push_str(line);
+    } else {
+        text.push_str(&event(line, clock));
+    }
+    text.push('\n');
+}
+
+/// An event in one line, whatever it is: `time node name key=value …`.
+fn event(line: &str, clock: &Clock) -> String {
+    let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else {
+        // The last line of a run that lost power may be torn.
+        return format!("? {}", harmless(line));
+    };
+    let at = fields.remove("wall_ms").and_then(|v| v.as_u64());
+    let mut out = at.map_or_else(|| "?".into(), |ms| clock.stamp(ms));
+    if let Some(Value::String(node)) = fields.remove("node") {
+        out.push_str(&format!(" {node}"));
+    }
+    match fields.remove("note") {
+        Some(Value::Object(note)) if note.len() == 1 => {
+            for (name, body) in note {
+                out.push_str(&format!(" {name}"));
+                flat(&mut out, "", &body);
+            }
+        }
+        Some(Value::String(name)) => out.push_str(&format!(" {name}")),
+        Some(other) => flat(&mut out, "note", &other),
+        None => {}
+    }
+    for (key, value) in &fields {
+        flat(&mut out, key, value);
+    }
+    harmless(&out).replace('\n', "\\n")
+}
+
+fn flat(out: &mut String, key: &str, value: &Value) {
+    match value {
+        Value::Object(fields) => {
+            for (inner, value) in fields {
+                let key = if key.is_empty() { inner.clone() } else { format!("{key}.{inner}") };
+                flat(out, &key, value);
+            }
+        }
+        Value::String(text) if !text.is_empty() && !text.contains(char::is_whitespace) => {
+            out.push_str(&format!(" {key}={text}"));
+        }
+        other => out.push_str(&format!(" {key}={other}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::testing::{crashed, view};
+
+    #[test]
+    fn a_run_in_lines() {
+        let mut view = view(crashed());
+        view.events = [
+            r#"{"wall_ms":1700000003500,"node":"n01","note":{"attempt_running":{"attempt":0,"ranks":4}}}"#,
+            r#"{"wall_ms":1700000004000,"node":"n01","note":{"stale":{"what":"of term 0"}},"n":[1,2]}"#,
+            r#"{"wall_ms":17000"#,
+            "",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let said = render(&view, false, &Clock::utc());
+        assert_eq!(said.code, 0);
+        insta::assert_snapshot!(said.text, @"");
+        let json = render(&view, true, &Clock::utc()).text;
+        assert_eq!(json.lines().count(), said.text.lines().count());
+        for line in json.lines().filter(|l| !l.ends_with("17000")) {
+            serde_json::from_str::<Value>(line).unwrap();
+        }
+    }
+
+    #[test]
+    fn damage_is_said_and_is_a_failure() {
+        let mut view = view(vec![]);
+        view.damage = Some("record 3 is missing, and record 4 is there".into());
+        let said = render(&view, false, &Clock::utc());
+        assert_eq!(said.code, 1);
+        insta::assert_snapshot!(said.text, @"");
+    }
+}

@@ -1,0 +1,153 @@
+//! Records in words.
+
+use std::time::Duration;
+
+use super::harmless;
+use crate::domain::exit::ExitKind;
+use crate::domain::record::{
+    AttemptBody, Body, Break, Cause, Decision, End, FirstFailure, Ground, Incident, Lead, Outcome, Record,
+};
+use crate::domain::time::human;
+
+/// `1 node`, `2 nodes`.
+#[must_use]
+pub fn count(n: usize, noun: &str) -> String {
+    if n == 1 { format!("1 {noun}") } else { format!("{n} {noun}s") }
+}
+
+/// Milliseconds in words.
+#[must_use]
+pub fn ms(ms: u64) -> String {
+    human(Duration::from_millis(ms))
+}
+
+/// How a rank ended: `died of SIGKILL`, `ended with exit code 1`, `could not start: …`.
+#[must_use]
+pub fn ended(exit: &ExitKind) -> String {
+    match exit {
+        ExitKind::Code(code) => format!("ended with exit code {code}"),
+        ExitKind::Signal { .. } => format!("died of {exit}"),
+        ExitKind::NeverStarted { .. } => harmless(&exit.to_string()),
+        ExitKind::Lost => "was lost with its node".into(),
+    }
+}
+
+/// `rank 2 (n01) died of SIGKILL`, with its own words if it left any.
+#[must_use]
+pub fn first_failure(first: &FirstFailure) -> String {
+    let mut text = format!("rank {} ({}) {}", first.rank, first.node, ended(&first.exit));
+    if !first.summary.is_empty() {
+        text.push_str(": ");
+        text.push_str(&harmless(&first.summary).replace('\n', " "));
+    }
+    text
+}
+
+/// What broke a world.
+#[must_use]
+pub fn broke(first: Option<&FirstFailure>, lost: &[crate::domain::ids::NodeName]) -> String {
+    let lost: Vec<&str> = lost.iter().map(|n| n.as_str()).collect();
+    match (first, lost.is_empty()) {
+        (Some(first), true) => first_failure(first),
+        (Some(first), false) => format!("{}; lost {}", first_failure(first), lost.join(", ")),
+        (None, false) => format!("lost {}", lost.join(", ")),
+        (None, true) => "an agent was lost with its ranks".into(),
+    }
+}
+
+/// What is done about it.
+#[must_use]
+pub fn decision(decision: &Decision) -> String {
+    match decision {
+        Decision::Restart => "restart on the same nodes".into(),
+        Decision::Replace { nodes } => {
+            let nodes: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
+            format!("restart without {}", nodes.join(", "))
+        }
+        Decision::Stop { code } => format!("stop with exit code {code}"),
+    }
+}
+
+/// How the run ended.
+#[must_use]
+pub fn end(end: &End) -> String {
+    let how = match end.outcome {
+        Outcome::Finished => "finished",
+        Outcome::Failed => "failed",
+        Outcome::Stopped => "stopped",
+    };
+    let mut text = format!("{how}, exit code {}", end.code);
+    if !end.sentence.is_empty() && end.sentence != how {
+        text.push_str(": ");
+        text.push_str(&harmless(&end.sentence));
+    }
+    if end.requeue {
+        text.push_str("; to be requeued");
+    }
+    text
+}
+
+fn lead(record: &Record, lead: &Lead) -> String {
+    let ground = match lead.ground {
+        Ground::First => "a launch",
+        Ground::Returned => "its agent was started again",
+    };
+    let job = lead.job.as_ref().map(|j| format!(", job {} (start {})", j.id, j.restart.saturating_add(1)));
+    format!("{} leads term {}: {ground}{}", lead.node, record.term, job.unwrap_or_default())
+}
+
+fn attempt(record: &Record, world: &AttemptBody) -> String {
+    let ranks: u64 = world.members.iter().map(|m| u64::from(m.nproc)).sum();
+    let ranks = count(usize::try_from(ranks).unwrap_or(usize::MAX), "rank");
+    let mut text = format!("attempt {}: {}, {ranks}", record.attempt, count(world.members.len(), "node"));
+    if !world.spares.is_empty() {
+        text.push_str(&format!(", {}", count(world.spares.len(), "spare")));
+    }
+    if let Cause::Incident(b) = &world.cause {
+        let Break { incident, first_failure, lost, .. } = &**b;
+        let what = broke(first_failure.as_ref(), lost);
+        text.push_str(&format!(" after incident {incident}: {what}; {}", decision(&b.decision)));
+    }
+    text
+}
+
+fn incident(i: &Incident) -> String {
+    let mut text = format!("incident {} settled: {}", i.incident, broke(i.first_failure.as_ref(), &i.lost));
+    if !i.victims.is_empty() {
+        text.push_str(&format!("; {} because of it", count(i.victims.len(), "victim")));
+    }
+    text.push_str(&format!("; stopped in {}", ms(i.stopped_ms)));
+    if let Some(running) = i.running_ms {
+        text.push_str(&format!(", running again after {}", ms(running)));
+    }
+    text
+}
+
+/// One record in one line, without its number and time.
+#[must_use]
+pub fn record(record: &Record) -> String {
+    let text = match &record.body {
+        Body::Lead(body) => lead(record, body),
+        Body::Attempt(body) => attempt(record, body),
+        Body::Membership(m) => {
+            let names = |nodes: &[crate::domain::ids::NodeName]| {
+                nodes.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ")
+            };
+            let mut text = format!("voters: {}", names(&m.voters));
+            if !m.removed.is_empty() {
+                text.push_str(&format!("; removed {}", names(&m.removed)));
+            }
+            if !m.added.is_empty() {
+                text.push_str(&format!("; added {}", names(&m.added)));
+            }
+            text
+        }
+        Body::Incident(body) => incident(body),
+        Body::Evict(e) => format!("{} is kept out: {}", e.node, harmless(&e.reason)),
+        Body::End(body) => end(body),
+        Body::Unknown => {
+            format!("a record of a newer relight: {}", harmless(&record.why.join("; ")))
+        }
+    };
+    text.replace('\n', " ")
+}

@@ -1,0 +1,157 @@
+//! `relight status`: what a run is doing now, from a login node too.
+
+use super::sentences::{count, end, ms};
+use super::{Clock, Said, harmless};
+use crate::domain::exit_code;
+use crate::store::look::RunView;
+use crate::store::status::{Phase, Status};
+
+/// Whether the agent that wrote the status still lives, as far as the caller can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Alive {
+    /// It does.
+    Yes,
+    /// It does not.
+    No,
+    /// It runs on another node.
+    Unknown,
+}
+
+/// The words for a phase.
+fn phase(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Gathering => "waits for nodes",
+        Phase::Starting => "starts its ranks",
+        Phase::Running => "runs",
+        Phase::Breaking => "stops its ranks after a failure",
+        Phase::Closing => "ends",
+        Phase::Closed => "is over",
+        Phase::Unknown => "does what this relight does not know",
+    }
+}
+
+/// The run in a few lines; `now_ms` is the reader's wall clock.
+#[must_use]
+pub fn render(view: &RunView, alive: Alive, now_ms: u64, json: bool, clock: &Clock) -> Said {
+    if json {
+        return as_json(view, alive);
+    }
+    let mut text = format!("run {}\n", view.run.run);
+    let mut line = |name: &str, value: &str| text.push_str(&format!("  {name:<10}{value}\n"));
+    match (view.end(), &view.status) {
+        (Some(ended), _) => line("state", &end(ended)),
+        (None, Some(status)) => {
+            line("state", &state(status, alive, now_ms));
+            if let Some(waiting) = &status.waiting {
+                line("waits for", &harmless(waiting));
+            }
+        }
+        (None, None) => {
+            line("state", if alive == Alive::Yes { "starting" } else { "unknown: no status yet" })
+        }
+    }
+    if let Some(status) = &view.status {
+        numbers(status, &mut line);
+    }
+    if view.status.as_ref().is_none_or(|s| s.attempt.is_none()) {
+        line("created", &clock.stamp(view.run.created_ms));
+    }
+    line("command", &harmless(&view.run.command.join(" ")));
+    line("directory", &view.dir.display().to_string());
+    if let Some(damage) = &view.damage {
+        line("damage", damage);
+    }
+    let incidents = super::why::incidents(view);
+    if let Some(last) = incidents.last() {
+        line("incidents", &format!("{}; details: relight why {} {last}", incidents.len(), view.run.run));
+    }
+    Said { text, code: if view.damage.is_some() { exit_code::FAILED } else { 0 } }
+}
+
+fn state(status: &Status, alive: Alive, now_ms: u64) -> String {
+    let since = ms(now_ms.saturating_sub(status.since_ms));
+    let age = ms(now_ms.saturating_sub(status.wall_ms));
+    match alive {
+        Alive::Yes => format!("{} (for {since})", phase(status.phase)),
+        Alive::No => format!("interrupted: its agent on {} is gone; last sign {age} ago", status.leader),
+        Alive::Unknown => {
+            format!("{}, as {} wrote {age} ago", phase(status.phase), status.leader)
+        }
+    }
+}
+
+fn numbers(status: &Status, line: &mut impl FnMut(&str, &str)) {
+    if let Some(attempt) = status.attempt {
+        let nodes = status.nodes.iter().filter(|n| n.slot.is_some()).count();
+        let (ranks, nodes) = (count(status.ranks as usize, "rank"), count(nodes, "node"));
+        line("attempt", &format!("{attempt}: {ranks} on {nodes}"));
+    }
+    let budget = status.max_restarts.map(|m| format!(" of {m}"));
+    line("restarts", &format!("{}{}", status.restarts, budget.unwrap_or_default()));
+    line("leader", &format!("{} (pid {}, term {})", status.leader, status.pid, status.term));
+    // Whoever simply works is in the sums above.
+    for node in status.nodes.iter().filter(|n| n.state != "active") {
+        line("node", &format!("{}: {}", node.node, harmless(&node.state)));
+    }
+}
+
+fn as_json(view: &RunView, alive: Alive) -> Said {
+    let alive = match alive {
+        Alive::Yes => Some(true),
+        Alive::No => Some(false),
+        Alive::Unknown => None,
+    };
+    let value = serde_json::json!({
+        "run": view.run.run,
+        "store": view.run.store,
+        "dir": view.dir,
+        "created_ms": view.run.created_ms,
+        "command": view.run.command,
+        "alive": alive,
+        "end": view.end(),
+        "status": view.status,
+        "incidents": super::why::incidents(view),
+        "damage": view.damage,
+    });
+    let code = if view.damage.is_some() { exit_code::FAILED } else { 0 };
+    Said { text: format!("{value:#}\n"), code }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::testing::{crashed, status, view};
+
+    const NOW: u64 = 1_700_000_065_000;
+
+    #[test]
+    fn a_running_an_interrupted_and_a_remote_run() {
+        let mut view = view(crashed()[..5].to_vec());
+        view.status = Some(status());
+        let said = |alive| render(&view, alive, NOW, false, &Clock::utc()).text;
+        insta::assert_snapshot!(said(Alive::Yes), @"");
+        let lines: Vec<String> =
+            [Alive::No, Alive::Unknown].map(|a| said(a).lines().nth(1).unwrap().to_owned()).to_vec();
+        insta::assert_snapshot!(lines.join("\n"), @"");
+    }
+
+    #[test]
+    fn an_ended_run_and_one_that_never_got_going() {
+        let ended = render(&view(crashed()), Alive::No, NOW, false, &Clock::utc());
+        let empty = render(&view(vec![]), Alive::No, NOW, false, &Clock::utc());
+        assert_eq!((ended.code, empty.code), (0, 0));
+        insta::assert_snapshot!(ended.text + &empty.text, @"");
+    }
+
+    #[test]
+    fn json_has_all_of_it() {
+        let mut view = view(crashed());
+        view.status = Some(status());
+        let said = render(&view, Alive::Unknown, NOW, true, &Clock::utc());
+        let value: serde_json::Value = serde_json::from_str(&said.text).unwrap();
+        assert_eq!(value["end"]["code"], 1);
+        assert_eq!(value["status"]["phase"], "running");
+        assert_eq!(value["incidents"], serde_json::json!([0, 1]));
+        assert!(value["alive"].is_null());
+    }
+}

@@ -1,0 +1,241 @@
+//! `relight why`: one incident, from the evidence to what was done.
+
+use super::sentences::{broke, count, decision, end, ended, ms};
+use super::{Clock, Said, harmless, logs};
+use crate::domain::exit_code;
+use crate::domain::ids::{Attempt, NodeName};
+use crate::domain::record::{Body, Cause, Decision, End, FirstFailure, Incident, Victim};
+use crate::store::look::RunView;
+
+/// Everything that the journal says of one incident.
+#[derive(Debug, Default)]
+struct Case<'a> {
+    number: u64,
+    attempt: Attempt,
+    ran_ms: Option<u64>,
+    first: Option<&'a FirstFailure>,
+    lost: &'a [NodeName],
+    victims: &'a [Victim],
+    decision: Option<&'a Decision>,
+    charged: Option<bool>,
+    why: Vec<&'a str>,
+    settled: Option<&'a Incident>,
+    next: Option<Attempt>,
+    end: Option<&'a End>,
+}
+
+fn case(view: &RunView, number: u64) -> Option<Case<'_>> {
+    let mut case = Case { number, ..Case::default() };
+    let mut known = false;
+    for record in &view.records {
+        let here = match &record.body {
+            Body::Attempt(world) => match &world.cause {
+                Cause::Incident(b) if b.incident == number => {
+                    case.attempt = b.attempt;
+                    case.ran_ms = Some(b.ran_ms);
+                    // The settled verdict knows more, wherever it lies.
+                    if case.settled.is_none() {
+                        (case.first, case.lost) = (b.first_failure.as_ref(), &b.lost);
+                    }
+                    case.decision = Some(&b.decision);
+                    case.charged = Some(b.charged);
+                    case.next = Some(record.attempt);
+                    true
+                }
+                _ => false,
+            },
+            Body::Incident(i) if i.incident == number => {
+                case.attempt = i.attempt;
+                (case.first, case.lost, case.victims) = (i.first_failure.as_ref(), &i.lost, &i.victims);
+                case.decision.get_or_insert(&i.decision);
+                case.settled = Some(i);
+                true
+            }
+            Body::End(e) if e.incident == Some(number) => {
+                case.end = Some(e);
+                true
+            }
+            _ => false,
+        };
+        if here {
+            known = true;
+            for why in record.why.iter().map(String::as_str) {
+                if !case.why.contains(&why) {
+                    case.why.push(why);
+                }
+            }
+        }
+    }
+    known.then_some(case)
+}
+
+/// The numbers of all incidents.
+#[must_use]
+pub fn incidents(view: &RunView) -> Vec<u64> {
+    let numbers = view.records.iter().filter_map(|r| match &r.body {
+        Body::Attempt(world) => match &world.cause {
+            Cause::Incident(b) => Some(b.incident),
+            Cause::Start => None,
+        },
+        Body::Incident(i) => Some(i.incident),
+        Body::End(e) => e.incident,
+        _ => None,
+    });
+    let mut numbers: Vec<u64> = numbers.collect();
+    numbers.sort_unstable();
+    numbers.dedup();
+    numbers
+}
+
+/// The named incident, or the last one.
+#[must_use]
+pub fn render(view: &RunView, number: Option<u64>, clock: &Clock) -> Said {
+    let all = incidents(view);
+    let run = &view.run.run;
+    let Some(wanted) = number.or(all.last().copied()) else {
+        let how = view.end().map_or_else(|| "it has not ended".into(), end);
+        return Said { text: format!("nothing failed in run {run}: {how}\n"), code: 0 };
+    };
+    let Some(case) = case(view, wanted) else {
+        let known = match (all.first(), all.last()) {
+            (Some(a), Some(b)) if a != b => format!("it has incidents {a} to {b}"),
+            (Some(a), _) => format!("it has incident {a} only"),
+            _ => "it has none".into(),
+        };
+        let text = format!("run {run} has no incident {wanted}: {known}\n");
+        return Said { text, code: exit_code::USAGE };
+    };
+    Said { text: write(view, &case, clock), code: 0 }
+}
+
+fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
+    let mut text = format!("incident {} of run {}, attempt {}\n", case.number, view.run.run, case.attempt);
+    let mut line = |name: &str, value: &str| {
+        if !value.is_empty() {
+            text.push_str(&format!("  {name:<10}{value}\n"));
+        }
+    };
+    if case.first.is_some() || !case.lost.is_empty() || case.settled.is_some() || case.next.is_some() {
+        line("what", &broke(case.first, case.lost).replace('\n', " "));
+    }
+    if let Some(first) = case.first {
+        line("when", &clock.stamp(first.wall_ms));
+        if first.pid != 0 {
+            line("process", &format!("pid {}, local rank {} on {}", first.pid, first.local_rank, first.node));
+        }
+    }
+    if let Some(ran) = case.ran_ms {
+        line("ran", &if ran == 0 { "never".into() } else { ms(ran) });
+    }
+    line("verdict", verdict(case));
+    line("victims", &victims(case.victims));
+    if let Some(done) = case.decision {
+        let charged = match case.charged {
+            Some(true) => " (counts against --max-restarts)",
+            Some(false) => " (does not count against --max-restarts)",
+            None => "",
+        };
+        line("decision", &format!("{}{charged}", decision(done)));
+    }
+    line("why", &harmless(&case.why.join("; ")));
+    line("next", &next(case));
+    if let Some(settled) = case.settled {
+        let running = settled.running_ms.map(|r| format!(", running again after {}", ms(r)));
+        let gone = ms(settled.stopped_ms);
+        line("timings", &format!("all ranks gone after {gone}{}", running.unwrap_or_default()));
+    }
+    for place in places(view, case) {
+        line("logs", &place);
+    }
+    let dir = view.dir.join("incidents").join(format!("{:04}", case.number));
+    line("files", &format!("{}", dir.display()));
+    if let Some(words) = case.first.map(|f| f.words.trim_end()).filter(|w| !w.is_empty()) {
+        text.push_str("\n  its last words:\n");
+        for words in harmless(words).lines() {
+            text.push_str(&format!("    {words}\n"));
+        }
+    }
+    text
+}
+
+fn verdict(case: &Case<'_>) -> &'static str {
+    match (case.settled, case.first, case.lost.is_empty()) {
+        (None, ..) => "not settled: as seen when it was decided",
+        (Some(_), Some(_), true) => "settled: the first to fail",
+        (Some(_), _, false) => "settled: lost with its node",
+        (Some(_), None, true) => "settled: no rank failed by itself",
+    }
+}
+
+/// Victims by how they ended, the largest group first: `rank 0, 1, 3: stopped by relight`.
+fn victims(victims: &[Victim]) -> String {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for victim in victims {
+        let how = if victim.ours { "stopped by relight".to_owned() } else { ended(&victim.exit) };
+        match groups.iter_mut().find(|(known, _)| *known == how) {
+            Some((_, ranks)) => ranks.push(victim.rank.to_string()),
+            None => groups.push((how, vec![victim.rank.to_string()])),
+        }
+    }
+    groups.sort_by_key(|(_, ranks)| std::cmp::Reverse(ranks.len()));
+    let text = groups.into_iter().map(|(how, ranks)| {
+        const SHOWN: usize = 16;
+        let more = ranks.len().saturating_sub(SHOWN);
+        let shown = ranks[..ranks.len() - more].join(", ");
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        format!("{} {shown}{more}: {how}", if ranks.len() == 1 { "rank" } else { "ranks" })
+    });
+    text.collect::<Vec<_>>().join("; ")
+}
+
+fn next(case: &Case<'_>) -> String {
+    match (case.next, case.end) {
+        (Some(attempt), _) => format!("attempt {attempt}"),
+        (None, Some(e)) => format!("the run ended: {}", end(e)),
+        (None, None) => "nothing yet".into(),
+    }
+}
+
+fn places(view: &RunView, case: &Case<'_>) -> Vec<String> {
+    let Some(members) = logs::members(view, case.attempt) else { return vec![] };
+    let node = case.first.map(|f| &f.node);
+    let shown =
+        members.iter().filter(|m| node.is_none_or(|n| *n == m.node)).filter(|m| !m.log_dir.is_empty());
+    let mut places: Vec<String> =
+        shown.take(4).map(|m| logs::combined(m, case.attempt).display().to_string()).collect();
+    if node.is_none() && members.len() > 4 {
+        places.push(format!("and on {} more", count(members.len() - 4, "node")));
+    }
+    places
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::inspect::testing::{crashed, view};
+
+    #[test]
+    fn a_settled_incident() {
+        let said = render(&view(crashed()), Some(0), &Clock::utc());
+        assert_eq!(said.code, 0);
+        insta::assert_snapshot!(said.text, @"");
+    }
+
+    #[test]
+    fn an_incident_that_ended_the_run_before_it_was_settled() {
+        let said = render(&view(crashed()), None, &Clock::utc());
+        assert_eq!(said.code, 0);
+        insta::assert_snapshot!(said.text, @"");
+    }
+
+    #[test]
+    fn nothing_to_tell() {
+        let all = crashed();
+        let said = |records, number| render(&view(records), number, &Clock::utc());
+        let unknown = said(all.clone(), Some(7));
+        assert_eq!(unknown.code, 2);
+        let start = all[..2].to_vec();
+        let texts = [unknown.text, said(start.clone(), None).text, said(start, Some(0)).text].concat();
+        insta::assert_snapshot!(texts, @"");
+    }
+}

@@ -1,0 +1,108 @@
+//! What `status.json` and `events.jsonl` hold: written by the agent that coordinates, read from outside.
+
+use serde::{Deserialize, Serialize};
+
+use crate::domain::ids::{Attempt, NodeName, RunId, Slot, Term};
+use crate::domain::note::Note;
+
+/// The version of `status.json`.
+pub const STATUS_VERSION: u32 = 1;
+
+/// What a run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Waits for nodes.
+    Gathering,
+    /// Ranks are being started.
+    Starting,
+    /// Every rank runs.
+    Running,
+    /// A world broke and its ranks are being stopped.
+    Breaking,
+    /// The run is being ended.
+    Closing,
+    /// It is over.
+    Closed,
+    /// Of a newer program.
+    #[serde(other)]
+    Unknown,
+}
+
+/// One node, for people.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeStatus {
+    /// The node.
+    pub node: NodeName,
+    /// Its place in the world; none for a spare.
+    pub slot: Option<Slot>,
+    /// Its ranks.
+    pub nproc: u32,
+    /// `active`, `spare`, `lost`, `evicted`, `dirty`.
+    pub state: String,
+}
+
+/// The content of `status.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// [`STATUS_VERSION`] of the program that wrote it.
+    pub v: u32,
+    /// The run.
+    pub run: RunId,
+    /// What it is doing.
+    pub phase: Phase,
+    /// Since when, unix milliseconds.
+    pub since_ms: u64,
+    /// When this was written, unix milliseconds.
+    pub wall_ms: u64,
+    /// The newest term.
+    pub term: Term,
+    /// The newest attempt.
+    pub attempt: Option<Attempt>,
+    /// Who coordinates.
+    pub leader: NodeName,
+    /// The process id of its agent.
+    pub pid: u32,
+    /// Ranks of the world.
+    pub ranks: u32,
+    /// Restarts that were charged.
+    pub restarts: u32,
+    /// The budget, if there is one.
+    pub max_restarts: Option<u32>,
+    /// The newest incident.
+    pub incident: Option<u64>,
+    /// What it waits for, one sentence.
+    pub waiting: Option<String>,
+    /// The nodes.
+    pub nodes: Vec<NodeStatus>,
+}
+
+impl Status {
+    /// The bytes of `status.json`.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        // A struct of numbers and strings has no way to fail.
+        let mut bytes = serde_json::to_vec_pretty(self).unwrap_or_default();
+        bytes.push(b'\n');
+        bytes
+    }
+}
+
+/// One line of `events.jsonl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EventLine {
+    /// When, unix milliseconds.
+    pub wall_ms: u64,
+    /// On which node.
+    pub node: NodeName,
+    /// What is said.
+    pub note: Note,
+}
+
+impl EventLine {
+    /// The line, without a newline.
+    #[must_use]
+    pub fn to_line(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
