@@ -11,11 +11,7 @@ pub const MAX_PACKET: usize = 64 * 1024;
 
 /// One end.
 #[derive(Debug)]
-pub struct Packets {
-    fd: OwnedFd,
-    /// Where messages are received; made when the first one is asked for.
-    buffer: Vec<u8>,
-}
+pub struct Packets(OwnedFd);
 
 /// What a receive gave.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +41,7 @@ impl Packets {
     /// Takes an end that was inherited.
     #[must_use]
     pub fn new(fd: OwnedFd) -> Self {
-        Self { fd, buffer: Vec::new() }
+        Self(fd)
     }
 
     /// Two ends, closed on exec.
@@ -60,7 +56,7 @@ impl Packets {
     /// The descriptor, to hand it on.
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
-        self.fd
+        self.0
     }
 
     /// Sends one message, at once or not at all. An empty one could not be told from the end and is not sent.
@@ -70,7 +66,7 @@ impl Packets {
             return Sent::TooLong;
         }
         loop {
-            match send(self.fd.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
+            match send(self.0.as_raw_fd(), bytes, MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_NOSIGNAL) {
                 Ok(_) => return Sent::Done,
                 Err(Errno::EINTR) => {}
                 Err(Errno::EAGAIN | Errno::ENOBUFS | Errno::ENOMEM) => return Sent::Full,
@@ -82,16 +78,30 @@ impl Packets {
 
     /// Receives one message if one is there.
     #[must_use]
-    pub fn receive(&mut self) -> Received {
-        self.buffer.resize(MAX_PACKET + 1, 0);
+    pub fn receive(&self) -> Received {
+        // First its length: most calls find nothing, and need no room.
+        let peek = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_PEEK | MsgFlags::MSG_TRUNC;
+        match self.receive_into(&mut [], peek) {
+            Ok(0) => Received::Closed,
+            Ok(length) if length > MAX_PACKET => Received::Closed,
+            Ok(length) => {
+                let mut bytes = vec![0; length];
+                match self.receive_into(&mut bytes, MsgFlags::MSG_DONTWAIT) {
+                    Ok(read) if read == length => Received::Packet(bytes),
+                    Err(Errno::EAGAIN) => Received::Empty,
+                    Ok(_) | Err(_) => Received::Closed,
+                }
+            }
+            Err(Errno::EAGAIN) => Received::Empty,
+            Err(_) => Received::Closed,
+        }
+    }
+
+    fn receive_into(&self, bytes: &mut [u8], flags: MsgFlags) -> nix::Result<usize> {
         loop {
-            match recv(self.fd.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(0) => return Received::Closed,
-                Ok(n) if n > MAX_PACKET => return Received::Closed,
-                Ok(n) => return Received::Packet(self.buffer.iter().take(n).copied().collect()),
+            match recv(self.0.as_raw_fd(), bytes, flags) {
                 Err(Errno::EINTR) => {}
-                Err(Errno::EAGAIN) => return Received::Empty,
-                Err(_) => return Received::Closed,
+                other => return other,
             }
         }
     }
@@ -99,6 +109,27 @@ impl Packets {
 
 impl AsFd for Packets {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+        self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_keep_their_borders_and_the_end_is_seen() {
+        let (a, b) = Packets::pair().unwrap();
+        assert_eq!(b.receive(), Received::Empty);
+        assert_eq!((a.send(b"one"), a.send(&[7; MAX_PACKET])), (Sent::Done, Sent::Done));
+        assert_eq!((a.send(b""), a.send(&[0; MAX_PACKET + 1])), (Sent::TooLong, Sent::TooLong));
+        assert_eq!(b.receive(), Received::Packet(b"one".to_vec()));
+        assert_eq!(b.receive(), Received::Packet(vec![7; MAX_PACKET]));
+        assert_eq!(b.receive(), Received::Empty);
+        while a.send(b"x") == Sent::Done {}
+        assert_eq!(a.send(b"x"), Sent::Full);
+        drop(b);
+        assert_eq!(a.send(b"x"), Sent::Closed);
+        assert_eq!(a.receive(), Received::Closed);
     }
 }

@@ -425,7 +425,7 @@ fn ranks_die_with_the_process_thread() {
 #[test]
 fn the_guardians_line_carries_messages_both_ways_and_all_of_them_before_the_end() {
     let mut harness = Harness::new(Capabilities::probe());
-    let mut guardian = harness.guardian.take().unwrap();
+    let guardian = harness.guardian.take().unwrap();
     assert_eq!(guardian.send(b"hello"), crate::sys::seqpacket::Sent::Done);
     harness.until("FromGuardian", |event| {
         (*event == ProcessEvent::FromGuardian(b"hello".to_vec())).then_some(())
