@@ -3,10 +3,12 @@
 
 pub mod agent;
 pub mod cli;
+pub mod coordinator;
 pub mod domain;
 pub mod guardian;
 pub mod ipc;
 pub mod logs;
 pub mod net;
+pub mod node;
 pub mod store;
 pub mod sys;

@@ -4,13 +4,15 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::ids::{Rank, RunId};
 use super::note::Note;
 use super::record::{Decision, FirstFailure, Incident};
 use super::time::human;
 
 /// What the first lines say.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Banner {
     /// The run.
     pub run: RunId,

@@ -22,6 +22,9 @@ use crate::sys::tree::{self, Owned, Survivor};
 use crate::sys::wait::{self, Waited};
 use crate::sys::{clock, fence, memfd, process, procfs, random};
 
+/// Walks of one look: each meets what was forked during the one before.
+const WALKS: usize = 8;
+
 /// HUP, INT, QUIT, USR1, USR2, TERM, CONT: handed on.
 const FORWARDED: [i32; 7] = [1, 2, 3, 10, 12, 15, 18];
 /// A child ended.
@@ -219,7 +222,18 @@ impl<'a> Driver<'a> {
             owned.add(pid);
         }
         let walked = std::mem::take(&mut self.walked);
-        let Ok(reaped) = tree::reap_orphans(&owned, self.caps) else { return vec![UNKNOWN] };
+        let Ok(mut reaped) = tree::reap_orphans(&owned, self.caps) else { return vec![UNKNOWN] };
+        // Who ended may have forked just before: only a walk that finds nobody says that nobody is left.
+        for _ in 0..WALKS {
+            if reaped.is_empty() || !reaped.left.is_empty() {
+                break;
+            }
+            let Ok(again) = tree::reap_orphans(&owned, self.caps) else { return vec![UNKNOWN] };
+            reaped = again;
+        }
+        if !reaped.is_empty() && reaped.left.is_empty() {
+            return vec![UNKNOWN];
+        }
         let left = tree::survivors(walked, reaped.left);
         let left =
             left.into_iter().map(|survivor| survivor.pid).filter(|pid| Some(*pid) != agent).chain(agent);

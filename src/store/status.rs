@@ -64,7 +64,7 @@ pub struct Status {
     /// The process id of its agent.
     pub pid: u32,
     /// Ranks of the world.
-    pub ranks: u32,
+    pub world_size: u32,
     /// Restarts that were charged.
     pub restarts: u32,
     /// The budget, if there is one.
@@ -75,6 +75,32 @@ pub struct Status {
     pub waiting: Option<String>,
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
+    /// The agent that wrote this, on its node.
+    #[serde(default)]
+    pub agent: Option<ProcessRef>,
+    /// The ranks that live on that node.
+    #[serde(default)]
+    pub ranks: Vec<RankRef>,
+}
+
+/// A process that cannot be mistaken for a later one of the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessRef {
+    /// Its number.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot (`/proc/<pid>/stat`).
+    pub start_time: u64,
+}
+
+/// A rank that lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankRef {
+    /// Its global number.
+    pub rank: u32,
+    /// Its process number.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot.
+    pub start_time: u64,
 }
 
 impl Status {

@@ -58,6 +58,11 @@ impl Agent {
                 self.grant = self.grant.max(until);
                 self.start_if_granted(now, out);
             }
+            Event::RanksKilled => {
+                if matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. }) {
+                    self.sweep(Goal::Stop, out);
+                }
+            }
             Event::OsSignal { signal, terminal, pid, uid, user } => {
                 self.os_signal(now, signal, (terminal, user), pid, uid, out);
             }
@@ -369,9 +374,9 @@ impl Agent {
         }
     }
 
-    /// Whatever is due at this instant, whichever event brought us here.
-    pub(super) fn on_time(&mut self, now: Now, out: &mut Outbox<Effect>) {
-        let due = |at: Option<BootTime>| at.is_some_and(|at| now.boot >= at);
+    /// Ranks run only under a grant. Looked at before every event too: the end of a rank that the guardian
+    /// killed for it is no failure.
+    pub(super) fn kill_without_grant(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let runs = matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. });
         if runs && !self.has_grant(now) {
             if let Some(team) = &self.team {
@@ -379,6 +384,12 @@ impl Agent {
             }
             self.sweep(Goal::Stop, out);
         }
+    }
+
+    /// Whatever is due at this instant, whichever event brought us here.
+    pub(super) fn on_time(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let due = |at: Option<BootTime>| at.is_some_and(|at| now.boot >= at);
+        self.kill_without_grant(now, out);
         self.stop_if_quiet(now, out);
         if let Phase::Dirty { retry } = self.phase
             && now.boot >= retry

@@ -85,6 +85,8 @@ pub enum Event {
     },
     /// The lease machine has a grant: ranks may run until then.
     Granted(BootTime),
+    /// The guardian killed the ranks: their grant had run out while we did not look.
+    RanksKilled,
     /// A signal came to the launcher on this node.
     OsSignal {
         /// Its number.

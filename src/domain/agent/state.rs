@@ -244,6 +244,7 @@ impl Machine for Agent {
         if matches!(self.phase, Phase::Gone) {
             return;
         }
+        self.kill_without_grant(now, out);
         self.take(now, event, out);
         self.on_time(now, out);
     }

@@ -1,0 +1,365 @@
+//! The agent's task on the control thread: builds an event, asks the machine, carries out the effects.
+//!
+//! Nothing here waits for anything but its inbox and its deadline: processes live on the process thread, pipes
+//! on the log pump, files in workers.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
+use super::start::{Refused, Starter};
+use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
+use crate::domain::exit::ExitKind;
+use crate::domain::guardian::{SignalInfo, ToAgent};
+use crate::domain::ids::{Attempt, Incarnation, LocalRank, Op, Slot, Term};
+use crate::domain::last_words::last_words;
+use crate::domain::note::Note;
+use crate::domain::outbox::{Machine, Outbox};
+use crate::domain::rendezvous;
+use crate::domain::settings::NodeContext;
+use crate::domain::spec::{Offer, RunSpec};
+use crate::domain::time::BootTime;
+use crate::domain::wire::{Survivor, ToCoordinator, World};
+use crate::ipc::guardian::decode;
+use crate::logs::Source;
+use crate::logs::pump::{Handle, Tail};
+use crate::logs::spec::LogSpec;
+use crate::sys::port::PortHold;
+use crate::sys::{clock, procfs, random};
+
+const SIGKILL: i32 = 9;
+/// `si_code` of a signal that the kernel sent, as it does for a terminal.
+const SI_KERNEL: i32 = 128;
+/// Ports of so many attempts are not offered again.
+const REMEMBERED_PORTS: usize = 64;
+
+/// What reaches the agent's task.
+#[derive(Debug)]
+pub enum Input {
+    /// For the machine as it is.
+    Event(Event),
+    /// From the process thread.
+    Process(ProcessEvent),
+    /// The log pump gave the last output of a rank that ended.
+    Drained {
+        /// Its attempt.
+        attempt: Attempt,
+        /// Which rank.
+        local_rank: LocalRank,
+        /// How it ended.
+        kind: ExitKind,
+        /// When.
+        at: BootTime,
+        /// What it said last; none if the pump is gone.
+        tail: Option<Tail>,
+    },
+}
+
+/// What the agent's task asks of the rest of the process.
+pub trait Hooks {
+    /// Look for a coordinator.
+    fn connect(&mut self);
+    /// Say this to the coordinator; a frame that cannot go out is a lost link.
+    fn send(&mut self, frame: ToCoordinator);
+    /// Whose grants count from here on.
+    fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
+    /// An explanation.
+    fn note(&mut self, note: Note);
+    /// Something about the ranks changed.
+    fn changed(&mut self, agent: &Agent);
+    /// The agent goes with this code.
+    fn exit(&mut self, code: u8);
+}
+
+/// What the task is made from.
+pub struct Parts {
+    /// For the machine.
+    pub config: AgentConfig,
+    /// What is run.
+    pub spec: RunSpec,
+    /// Places, output, environment.
+    pub context: NodeContext,
+    /// Where the ranks' output goes.
+    pub logs: LogSpec,
+    /// The user who runs us.
+    pub uid: u32,
+    /// SIGHUP was ignored at the start.
+    pub ignore_hangup: bool,
+    /// The process thread.
+    pub processes: Processes,
+    /// The log pump.
+    pub pump: Handle,
+    /// The other end of the inbox.
+    pub inbox: UnboundedSender<Input>,
+}
+
+/// The task.
+pub struct Driver<H> {
+    parts: Parts,
+    hooks: H,
+    agent: Agent,
+    attempt: Attempt,
+    sources: BTreeMap<LocalRank, (Source, i32)>,
+    /// Ranks whose end is known and whose last words are still on their way.
+    draining: usize,
+    /// A sweep that ended before those words came.
+    swept: Option<Event>,
+    hold: Option<PortHold>,
+    used_ports: Vec<u16>,
+}
+
+impl<H: Hooks> Driver<H> {
+    /// A task over these parts; nothing happens before [`Driver::run`].
+    pub fn new(parts: Parts, hooks: H) -> Self {
+        Self {
+            agent: Agent::new(parts.config.clone()),
+            parts,
+            hooks,
+            attempt: Attempt(0),
+            sources: BTreeMap::new(),
+            draining: 0,
+            swept: None,
+            hold: None,
+            used_ports: Vec::new(),
+        }
+    }
+
+    /// Works until the inbox is closed.
+    pub async fn run(mut self, mut inbox: UnboundedReceiver<Input>) {
+        self.handle(Event::Begin);
+        loop {
+            let input = match self.agent.deadline() {
+                None => inbox.recv().await,
+                Some(at) => {
+                    let left = at.since(clock::boot());
+                    match tokio::time::timeout(left, inbox.recv()).await {
+                        Ok(input) => input,
+                        Err(_) => Some(Input::Event(Event::Tick)),
+                    }
+                }
+            };
+            match input {
+                None => return,
+                Some(input) => self.take(input),
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Event(event) => self.handle(event),
+            Input::Process(event) => self.process(event),
+            Input::Drained { attempt, local_rank, kind, at, tail } => {
+                self.draining = self.draining.saturating_sub(1);
+                self.ended(attempt, local_rank, kind, at, tail);
+                if self.draining == 0
+                    && let Some(swept) = self.swept.take()
+                {
+                    self.handle(swept);
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let mut out = Outbox::default();
+        self.agent.handle(clock::now(), event, &mut out);
+        for note in out.take_notes() {
+            self.hooks.note(note);
+        }
+        for effect in out.take_effects() {
+            self.perform(effect);
+        }
+        self.hooks.changed(&self.agent);
+    }
+
+    fn process(&mut self, event: ProcessEvent) {
+        match event {
+            ProcessEvent::Spawned { op, rank, pid } => {
+                if let Some((_, known)) = self.sources.get_mut(&rank) {
+                    *known = pid;
+                }
+                self.handle(Event::Spawned { op, pid: u32::try_from(pid).unwrap_or(0) });
+            }
+            ProcessEvent::SpawnFailed { op, rank, errno, what } => {
+                // Its pipes have no writer: let the pump close them.
+                self.parts.pump.drain(self.attempt, rank, |_| ());
+                self.handle(Event::SpawnFailed { op, errno, what });
+            }
+            ProcessEvent::RankExited { rank, pid: _, kind, at } => self.drain(rank, kind, at),
+            ProcessEvent::Swept { op, survivors } => {
+                let survivors = survivors
+                    .iter()
+                    .map(|s| Survivor { pid: u32::try_from(s.pid).unwrap_or(0), state: s.state });
+                let event = Event::Swept { op, survivors: survivors.collect() };
+                if self.draining == 0 { self.handle(event) } else { self.swept = Some(event) }
+            }
+            ProcessEvent::WorkerExited { .. } => {}
+            ProcessEvent::FromGuardian(bytes) => match decode::<ToAgent>(&bytes) {
+                Ok(ToAgent::Signal(info)) => self.signal(info),
+                Ok(ToAgent::RanksKilled { .. }) => self.handle(Event::RanksKilled),
+                Ok(ToAgent::Start(_)) | Err(_) => {}
+            },
+            // A terminal and Slurm send signals to everybody; the guardian hands on what they mean.
+            ProcessEvent::Signal(_) => {}
+        }
+    }
+
+    fn signal(&mut self, info: SignalInfo) {
+        let terminal = info.code == SI_KERNEL && info.pid == 0;
+        let known = info.pid != 0;
+        let user = terminal || (known && info.uid == self.parts.uid);
+        self.handle(Event::OsSignal {
+            signal: info.no,
+            terminal,
+            pid: known.then_some(info.pid),
+            uid: known.then_some(info.uid),
+            user,
+        });
+    }
+
+    /// A rank ended: its last words are read before the machine hears of it.
+    fn drain(&mut self, local_rank: LocalRank, kind: ExitKind, at: BootTime) {
+        self.draining += 1;
+        let attempt = self.attempt;
+        let mut answer =
+            Answer { inbox: self.parts.inbox.clone(), input: Some((attempt, local_rank, kind, at)) };
+        self.parts.pump.drain(attempt, local_rank, move |tail| answer.give(Some(tail)));
+    }
+
+    fn ended(
+        &mut self,
+        attempt: Attempt,
+        local_rank: LocalRank,
+        kind: ExitKind,
+        at: BootTime,
+        tail: Option<Tail>,
+    ) {
+        let failed = !kind.is_success();
+        let words = tail.as_ref().filter(|_| failed).map(|tail| {
+            let said =
+                if tail.stderr.iter().all(u8::is_ascii_whitespace) { &tail.stdout } else { &tail.stderr };
+            last_words(said)
+        });
+        if let (Some(tail), Some((source, _)), true) = (tail, self.sources.get(&local_rank), failed) {
+            self.parts.pump.reveal(*source, tail);
+        }
+        let words = words.unwrap_or_default();
+        // Only a recognised end is what it died of; a last line is just the last line.
+        let recognised = !matches!(
+            words.kind,
+            crate::domain::last_words::Kind::Lines | crate::domain::last_words::Kind::Silent
+        );
+        let summary = if recognised { words.headline } else { String::new() };
+        self.handle(Event::RankExited { attempt, local_rank, kind, at, summary, words: words.text });
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Connect => self.hooks.connect(),
+            Effect::Send(frame) => self.hooks.send(frame),
+            Effect::Follow { term, leader, previous_dead, forever } => {
+                self.hooks.follow(term, leader, previous_dead, forever);
+            }
+            Effect::Spawn { attempt, world, slot, seats } => self.spawn(attempt, &world, slot, &seats),
+            Effect::Signal { local_rank, scope, signal } => self.send_signal(local_rank, scope, signal),
+            Effect::Sweep { op, patience_ms } => {
+                let patience = Duration::from_millis(patience_ms);
+                self.parts.processes.send(Command::Sweep { op, patience });
+            }
+            Effect::OpenOffer { op } => self.open_offer(op),
+            Effect::Exit(code) => self.hooks.exit(code),
+        }
+    }
+
+    fn spawn(&mut self, attempt: Attempt, world: &World, slot: Slot, seats: &[Seat]) {
+        self.attempt = attempt;
+        self.sources.clear();
+        // From here on the port belongs to rank 0.
+        self.hold = None;
+        let starter = Starter {
+            spec: &self.parts.spec,
+            context: &self.parts.context,
+            logs: &self.parts.logs,
+            world,
+            slot,
+            attempt,
+            ignore_hangup: self.parts.ignore_hangup,
+        };
+        let world_size = rendezvous::world_size(&world.members);
+        let mut refused: Vec<(Op, Refused)> = Vec::new();
+        for seat in seats {
+            let source = Source { attempt, local_rank: seat.local_rank, rank: seat.rank, world_size };
+            match starter.request(*seat) {
+                Err(why) => refused.push((seat.op, why)),
+                Ok(started) => {
+                    self.parts.pump.add(source, started.stdout, started.stderr);
+                    self.sources.insert(seat.local_rank, (source, 0));
+                    let request = Box::new(started.request);
+                    self.parts.processes.send(Command::Spawn { op: seat.op, rank: seat.local_rank, request });
+                }
+            }
+        }
+        for (op, Refused { errno, what }) in refused {
+            // Through the inbox: the machine is in the middle of its effects.
+            let _ = self.parts.inbox.send(Input::Event(Event::SpawnFailed { op, errno, what }));
+        }
+    }
+
+    fn send_signal(&mut self, local_rank: LocalRank, scope: Scope, signal: u8) {
+        let mut signal = i32::from(signal);
+        let scope = match scope {
+            Scope::IfCaught => ProcessScope::IfCaught,
+            Scope::Leader => {
+                let pid = self.sources.get(&local_rank).map_or(0, |(_, pid)| *pid);
+                // Stopped, traced or in uninterruptible sleep: it would not answer.
+                if matches!(procfs::state(pid), Some('T' | 't' | 'D')) {
+                    signal = SIGKILL;
+                }
+                ProcessScope::Leader
+            }
+        };
+        self.parts.processes.send(Command::Signal { rank: local_rank, scope, signal });
+    }
+
+    fn open_offer(&mut self, op: Op) {
+        let event = match PortHold::new(&self.used_ports, random::u64()) {
+            Ok(hold) => {
+                let port = hold.port();
+                self.used_ports.push(port);
+                if self.used_ports.len() > REMEMBERED_PORTS {
+                    self.used_ports.remove(0);
+                }
+                self.hold = Some(hold);
+                Event::OfferReady {
+                    op,
+                    offer: Offer { address: self.parts.config.spec.address.clone(), port },
+                }
+            }
+            Err(_) => Event::OfferFailed { op },
+        };
+        let _ = self.parts.inbox.send(Input::Event(event));
+    }
+}
+
+/// The answer to a drain, also when the pump goes away without giving one.
+struct Answer {
+    inbox: UnboundedSender<Input>,
+    input: Option<(Attempt, LocalRank, ExitKind, BootTime)>,
+}
+
+impl Answer {
+    fn give(&mut self, tail: Option<Tail>) {
+        if let Some((attempt, local_rank, kind, at)) = self.input.take() {
+            let _ = self.inbox.send(Input::Drained { attempt, local_rank, kind, at, tail });
+        }
+    }
+}
+
+impl Drop for Answer {
+    fn drop(&mut self) {
+        self.give(None);
+    }
+}

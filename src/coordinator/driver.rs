@@ -1,0 +1,104 @@
+//! The coordinator's task on the control thread of the agent that it lives in.
+
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::domain::coordinator::{Coordinator, Effect, Event};
+use crate::domain::ids::{Incarnation, NodeName, Op, Term};
+use crate::domain::note::Note;
+use crate::domain::outbox::{Machine, Outbox};
+use crate::domain::record::{Incident, Record};
+use crate::domain::wire::ToAgent;
+use crate::sys::clock;
+
+/// What the coordinator's task asks of the rest of the process.
+pub trait Hooks {
+    /// Say this to an agent; a frame that cannot go out is a lost link.
+    fn send(&mut self, to: NodeName, incarnation: Incarnation, frame: ToAgent);
+    /// Write this record; the answer comes as an event.
+    fn append(&mut self, op: Op, record: Box<Record>);
+    /// This term leads.
+    fn lead(&mut self, term: Term, voters: Vec<NodeName>);
+    /// Who votes from here on.
+    fn voters(&mut self, voters: Vec<NodeName>);
+    /// No more acknowledgements to this node.
+    fn close_grants(&mut self, node: NodeName);
+    /// Acknowledgements to this life of a node's agent.
+    fn admit(&mut self, node: NodeName, incarnation: Incarnation);
+    /// An incident is settled.
+    fn report(&mut self, incident: &Incident);
+    /// An explanation.
+    fn note(&mut self, note: Note);
+    /// Something changed.
+    fn changed(&mut self, coordinator: &Coordinator);
+    /// The run is over and everybody left.
+    fn over(&mut self, code: u8);
+    /// The coordinator ends without a word.
+    fn stand_down(&mut self);
+}
+
+/// The task.
+pub struct Driver<H> {
+    coordinator: Coordinator,
+    hooks: H,
+}
+
+impl<H: Hooks> Driver<H> {
+    /// A task over this machine; nothing happens before [`Driver::run`].
+    pub fn new(coordinator: Coordinator, hooks: H) -> Self {
+        Self { coordinator, hooks }
+    }
+
+    /// Works until the inbox is closed.
+    pub async fn run(mut self, mut inbox: UnboundedReceiver<Event>) {
+        self.handle(Event::Begin);
+        loop {
+            let event = match self.coordinator.deadline() {
+                None => inbox.recv().await,
+                Some(at) => {
+                    let left = at.since(clock::boot());
+                    match tokio::time::timeout(left, inbox.recv()).await {
+                        Ok(event) => event,
+                        Err(_) => Some(Event::Tick),
+                    }
+                }
+            };
+            match event {
+                None => return,
+                Some(event) => self.handle(event),
+            }
+        }
+    }
+
+    fn handle(&mut self, event: Event) {
+        let mut out = Outbox::default();
+        self.coordinator.handle(clock::now(), event, &mut out);
+        let effects = out.take_effects();
+        // Reports first: the note that the run ended is told with the verdict at hand.
+        for effect in &effects {
+            if let Effect::Report(incident) = effect {
+                self.hooks.report(incident);
+            }
+        }
+        for note in out.take_notes() {
+            self.hooks.note(note);
+        }
+        for effect in effects {
+            self.perform(effect);
+        }
+        self.hooks.changed(&self.coordinator);
+    }
+
+    fn perform(&mut self, effect: Effect) {
+        match effect {
+            Effect::Send { to, incarnation, frame } => self.hooks.send(to, incarnation, frame),
+            Effect::Append { op, record } => self.hooks.append(op, record),
+            Effect::Lead { term, voters } => self.hooks.lead(term, voters),
+            Effect::Voters(voters) => self.hooks.voters(voters),
+            Effect::CloseGrants { node } => self.hooks.close_grants(node),
+            Effect::Admit { node, incarnation } => self.hooks.admit(node, incarnation),
+            Effect::Report(_) => {}
+            Effect::Over { code } => self.hooks.over(code),
+            Effect::StandDown { .. } => self.hooks.stand_down(),
+        }
+    }
+}

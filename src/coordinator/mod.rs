@@ -1,0 +1,3 @@
+//! Ring 2: the coordinator's task, around its pure machine ([`crate::domain::coordinator`]).
+
+pub mod driver;

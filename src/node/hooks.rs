@@ -1,0 +1,167 @@
+//! What the tasks of agent and coordinator ask of the rest of the process, carried out.
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+use super::beats::{Beats, Told};
+use super::link::Line;
+use super::status::Board;
+use super::store::StoreLine;
+use super::teller::{Teller, Who};
+use crate::agent::driver::Input;
+use crate::domain::agent::{Agent, Event as AgentEvent};
+use crate::domain::authority::Event as AuthorityEvent;
+use crate::domain::coordinator::Coordinator;
+use crate::domain::ids::{Incarnation, NodeName, Op, Term};
+use crate::domain::lease::Event as LeaseEvent;
+use crate::domain::note::Note;
+use crate::domain::record::{Ground, Incident, Record};
+use crate::domain::spec::Numbers;
+use crate::domain::time::BootTime;
+use crate::domain::wire::{ToAgent, ToCoordinator};
+use crate::sys::page::Page;
+
+/// Why the process may end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// The agent goes with this code.
+    Agent(u8),
+    /// The coordinator's work is over.
+    Coordinator,
+}
+
+/// For the agent's task.
+pub(crate) struct AgentHooks {
+    pub(crate) line: Line,
+    pub(crate) teller: Teller,
+    pub(crate) board: Board,
+    pub(crate) beats: Option<Beats>,
+    pub(crate) page: Arc<Page>,
+    pub(crate) numbers: Numbers,
+    pub(crate) inbox: mpsc::UnboundedSender<Input>,
+    pub(crate) done: mpsc::UnboundedSender<Done>,
+}
+
+impl crate::agent::driver::Hooks for AgentHooks {
+    fn connect(&mut self) {
+        self.line.connect();
+    }
+
+    fn send(&mut self, frame: ToCoordinator) {
+        self.line.to_coordinator(frame);
+    }
+
+    fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool) {
+        match &self.beats {
+            Some(beats) => beats.tell(Told::Lease(LeaseEvent::Welcome {
+                leader,
+                term,
+                forever,
+                previous_leader_dead: previous_dead,
+                numbers: Box::new(self.numbers.clone()),
+            })),
+            None => {
+                // Nobody else could take over, so nobody has to be waited for.
+                self.page.set_grant(BootTime::NEVER);
+                let _ = self.inbox.send(Input::Event(AgentEvent::Granted(BootTime::NEVER)));
+            }
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        self.teller.note(Who::Agent, note);
+    }
+
+    fn changed(&mut self, agent: &Agent) {
+        self.board.ranks(agent);
+    }
+
+    fn exit(&mut self, code: u8) {
+        let _ = self.done.send(Done::Agent(code));
+    }
+}
+
+/// For the coordinator's task.
+pub(crate) struct CoordinatorHooks {
+    pub(crate) line: Line,
+    pub(crate) teller: Teller,
+    pub(crate) board: Board,
+    pub(crate) beats: Option<Beats>,
+    pub(crate) store: StoreLine,
+    pub(crate) node: NodeName,
+    pub(crate) incarnation: Incarnation,
+    pub(crate) ground: Ground,
+    pub(crate) numbers: Numbers,
+    pub(crate) done: mpsc::UnboundedSender<Done>,
+}
+
+impl CoordinatorHooks {
+    fn authority(&self, event: AuthorityEvent) {
+        if let Some(beats) = &self.beats {
+            beats.tell(Told::Authority(event));
+        }
+    }
+}
+
+impl crate::coordinator::driver::Hooks for CoordinatorHooks {
+    fn send(&mut self, to: NodeName, incarnation: Incarnation, frame: ToAgent) {
+        self.line.to_agent(&to, incarnation, frame);
+    }
+
+    fn append(&mut self, op: Op, record: Box<Record>) {
+        self.store.append(op, record);
+    }
+
+    fn lead(&mut self, term: Term, voters: Vec<NodeName>) {
+        self.authority(AuthorityEvent::Lead {
+            term,
+            leader: self.incarnation,
+            own: self.node.clone(),
+            voters,
+            numbers: Box::new(self.numbers.clone()),
+            earlier: self.ground == Ground::Returned,
+        });
+    }
+
+    fn voters(&mut self, voters: Vec<NodeName>) {
+        self.authority(AuthorityEvent::Voters(voters));
+    }
+
+    fn close_grants(&mut self, node: NodeName) {
+        self.authority(AuthorityEvent::CloseGrants { node });
+    }
+
+    fn admit(&mut self, node: NodeName, incarnation: Incarnation) {
+        self.authority(AuthorityEvent::Admit { node, incarnation });
+    }
+
+    fn report(&mut self, incident: &Incident) {
+        self.teller.settled(incident);
+        let dir = format!("incidents/{:04}", incident.incident);
+        // A record of numbers and strings has no way to fail.
+        let report = serde_json::to_vec_pretty(incident).unwrap_or_default();
+        self.store.write(format!("{dir}/report.json"), report);
+        if let Some(first) = incident.first_failure.as_ref().filter(|f| !f.words.is_empty()) {
+            self.store.write(format!("{dir}/traceback.txt"), format!("{}\n", first.words).into_bytes());
+        }
+    }
+
+    fn note(&mut self, note: Note) {
+        self.teller.note(Who::Coordinator, note);
+    }
+
+    fn changed(&mut self, coordinator: &Coordinator) {
+        self.board.run(coordinator);
+    }
+
+    fn over(&mut self, _code: u8) {
+        let _ = self.done.send(Done::Coordinator);
+    }
+
+    fn stand_down(&mut self) {
+        self.authority(AuthorityEvent::StandDown);
+        self.line.close();
+        let _ = self.done.send(Done::Coordinator);
+    }
+}

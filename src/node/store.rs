@@ -1,0 +1,321 @@
+//! The line to the store worker: a task that owns its client, kills a late worker and carries on with a new
+//! one where the old one left off.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::workers::{STORE, Workers};
+use crate::domain::coordinator::{Appended, Event};
+use crate::domain::ids::Op;
+use crate::domain::record::Record;
+use crate::store::client::{Client, MAX_UNANSWERED};
+use crate::store::layout::{OpenOptions, Opened};
+use crate::store::protocol::{Ended, Request, Response};
+
+/// A worker that owes an answer and says nothing for so long is killed and started anew.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Requests that nobody waits for are dropped beyond this, so that appends always have room.
+const ROOM: usize = MAX_UNANSWERED - 32;
+/// Between two starts of a worker that does not stay.
+const RESTART_PAUSE: Duration = Duration::from_millis(200);
+/// Event lines are gathered for so long.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// Why the run directory cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub(crate) sentence: String,
+    pub(crate) hint: String,
+}
+
+enum Job {
+    Open(Box<OpenOptions>, oneshot::Sender<Result<Box<Opened>, Refusal>>),
+    SetAside(std::path::PathBuf, oneshot::Sender<Result<std::path::PathBuf, Refusal>>),
+    Append(Op, Box<Record>),
+    Write(String, Vec<u8>),
+    Status(Vec<u8>),
+    Finish(oneshot::Sender<()>),
+}
+
+/// The near end; cheap to clone. Nothing here waits.
+#[derive(Clone)]
+pub(crate) struct StoreLine {
+    jobs: mpsc::UnboundedSender<Job>,
+    events: Rc<RefCell<Vec<String>>>,
+    wake: Rc<tokio::sync::Notify>,
+}
+
+/// Event lines that wait for the worker at most.
+const MAX_LINES: usize = 10_000;
+
+impl StoreLine {
+    /// Opens the run directory.
+    pub(crate) async fn open(&self, options: OpenOptions) -> Result<Box<Opened>, Refusal> {
+        let (tell, answer) = oneshot::channel();
+        let _ = self.jobs.send(Job::Open(Box::new(options), tell));
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Gives the run directory another name.
+    pub(crate) async fn set_aside(&self, dir: std::path::PathBuf) -> Result<std::path::PathBuf, Refusal> {
+        let (tell, answer) = oneshot::channel();
+        let _ = self.jobs.send(Job::SetAside(dir, tell));
+        answer.await.unwrap_or_else(|_| Err(gone()))
+    }
+
+    /// Appends a record; the answer is an event of the coordinator.
+    pub(crate) fn append(&self, op: Op, record: Box<Record>) {
+        let _ = self.jobs.send(Job::Append(op, record));
+    }
+
+    /// Writes a file of the run directory.
+    pub(crate) fn write(&self, path: String, bytes: Vec<u8>) {
+        let _ = self.jobs.send(Job::Write(path, bytes));
+    }
+
+    /// Writes the newest status.
+    pub(crate) fn status(&self, bytes: Vec<u8>) {
+        let _ = self.jobs.send(Job::Status(bytes));
+    }
+
+    /// Writes an event line, with others, soon.
+    pub(crate) fn event(&self, line: String) {
+        let mut lines = self.events.borrow_mut();
+        if lines.len() < MAX_LINES {
+            lines.push(line);
+        }
+        self.wake.notify_one();
+    }
+
+    /// Resolves when everything that was asked is answered, but for an append that does not end.
+    pub(crate) async fn finish(&self) {
+        let (tell, answer) = oneshot::channel();
+        let _ = self.jobs.send(Job::Finish(tell));
+        let _ = answer.await;
+    }
+}
+
+fn gone() -> Refusal {
+    Refusal {
+        sentence: "the store worker cannot be started".into(),
+        hint: "look at the limits of this node".into(),
+    }
+}
+
+/// The far end: runs as a task.
+pub(crate) struct StoreTask {
+    client: Client,
+    workers: Rc<Workers>,
+    jobs: mpsc::UnboundedReceiver<Job>,
+    events: Rc<RefCell<Vec<String>>>,
+    wake: Rc<tokio::sync::Notify>,
+    /// Where answers to appends go, once there is a coordinator.
+    coordinator: Rc<RefCell<Option<mpsc::UnboundedSender<Event>>>>,
+    appends: BTreeSet<Op>,
+    open: Option<oneshot::Sender<Result<Box<Opened>, Refusal>>>,
+    aside: Option<oneshot::Sender<Result<std::path::PathBuf, Refusal>>>,
+    finish: Option<oneshot::Sender<()>>,
+    is_open: bool,
+    next_op: u64,
+    started: Instant,
+}
+
+/// Starts the worker and gives both ends. `coordinator` may be filled later.
+pub(crate) fn start(
+    workers: Rc<Workers>,
+    coordinator: Rc<RefCell<Option<mpsc::UnboundedSender<Event>>>>,
+) -> std::io::Result<(StoreLine, StoreTask)> {
+    let client = Client::new(workers.start(STORE)?, PATIENCE)?;
+    let (sender, jobs) = mpsc::unbounded_channel();
+    let (events, wake) = (Rc::new(RefCell::new(Vec::new())), Rc::new(tokio::sync::Notify::new()));
+    let line = StoreLine { jobs: sender, events: events.clone(), wake: wake.clone() };
+    let task = StoreTask {
+        client,
+        workers,
+        jobs,
+        events,
+        wake,
+        coordinator,
+        appends: BTreeSet::new(),
+        open: None,
+        aside: None,
+        finish: None,
+        is_open: false,
+        // Below are the coordinator's own numbers.
+        next_op: 1 << 40,
+        started: Instant::now(),
+    };
+    Ok((line, task))
+}
+
+impl StoreTask {
+    pub(crate) async fn run(mut self) {
+        let mut flush_at: Option<Instant> = None;
+        loop {
+            let late = self.client.late_at().map_or_else(far, Instant::from_std);
+            tokio::select! {
+                biased;
+                response = self.client.recv() => match response {
+                    Ok(response) => self.answer(response),
+                    Err(_) => self.replace().await,
+                },
+                job = self.jobs.recv() => match job {
+                    Some(job) => self.take(job),
+                    None => return,
+                },
+                () = sleep_until(late) => {
+                    self.trouble("the store worker does not answer");
+                    self.replace().await;
+                }
+                () = self.wake.notified(), if flush_at.is_none() => flush_at = Some(Instant::now() + GATHER),
+                () = sleep_until(flush_at.unwrap_or_else(far)), if flush_at.is_some() => {
+                    flush_at = None;
+                    self.flush_events();
+                }
+            }
+            self.finish_if_done();
+        }
+    }
+
+    fn op(&mut self) -> Op {
+        self.next_op += 1;
+        Op(self.next_op)
+    }
+
+    fn take(&mut self, job: Job) {
+        let op = self.op();
+        match job {
+            Job::Open(options, tell) => {
+                self.open = Some(tell);
+                self.ask(Request::Open { op, options: *options, faults: None });
+            }
+            Job::SetAside(dir, tell) => {
+                self.aside = Some(tell);
+                self.is_open = false;
+                self.ask(Request::SetAside { op, dir });
+            }
+            Job::Append(op, record) => {
+                self.appends.insert(op);
+                self.ask(Request::Append { op, record, again: false });
+            }
+            Job::Write(path, bytes) => {
+                self.ask_if_room(Request::WriteFile { op, path, bytes, durable: false })
+            }
+            Job::Status(bytes) => self.ask_if_room(Request::Status { op, bytes }),
+            Job::Finish(tell) => {
+                self.flush_events();
+                self.finish = Some(tell);
+            }
+        }
+    }
+
+    fn ask(&mut self, request: Request) {
+        // Full or too long: what waits for the answer sees a store that does not answer.
+        if self.client.send(request).is_err() {
+            self.trouble("the store worker has too much to do");
+        }
+    }
+
+    fn ask_if_room(&mut self, request: Request) {
+        if self.is_open && self.client.owed() < ROOM {
+            self.ask(request);
+        }
+    }
+
+    fn flush_events(&mut self) {
+        if !self.is_open {
+            return;
+        }
+        let lines = std::mem::take(&mut *self.events.borrow_mut());
+        if !lines.is_empty() {
+            let op = self.op();
+            self.ask_if_room(Request::Events { op, lines });
+        }
+    }
+
+    fn answer(&mut self, response: Response) {
+        match response {
+            Response::Opened { opened, .. } => {
+                self.is_open = true;
+                self.flush_events();
+                self.tell_open(Ok(opened));
+            }
+            Response::Refused { sentence, hint, .. } => {
+                let refusal = Refusal { sentence, hint };
+                match self.aside.take() {
+                    Some(tell) => drop(tell.send(Err(refusal))),
+                    None => self.tell_open(Err(refusal)),
+                }
+            }
+            Response::Aside { path, .. } => {
+                if let Some(tell) = self.aside.take() {
+                    let _ = tell.send(Ok(path));
+                }
+            }
+            Response::Appended { op, ended } => {
+                self.appends.remove(&op);
+                let outcome = match ended {
+                    Ended::Written => Appended::Written,
+                    Ended::Lost(other) => Appended::Lost(other),
+                };
+                self.tell(Event::Appended { op, outcome });
+            }
+            Response::Trouble { text, .. } => self.trouble(&text),
+            Response::Failed { .. }
+            | Response::Records(_)
+            | Response::ReadIs { .. }
+            | Response::Nonce { .. }
+            | Response::Proves { .. }
+            | Response::Done { .. } => {}
+        }
+    }
+
+    fn tell_open(&mut self, result: Result<Box<Opened>, Refusal>) {
+        if let Some(tell) = self.open.take() {
+            let _ = tell.send(result);
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        if let Some(coordinator) = &*self.coordinator.borrow() {
+            let _ = coordinator.send(event);
+        }
+    }
+
+    fn trouble(&self, text: &str) {
+        if !self.appends.is_empty() {
+            self.tell(Event::StoreTrouble { text: text.to_owned() });
+        }
+    }
+
+    /// The worker is gone, late, or talks nonsense.
+    async fn replace(&mut self) {
+        let age = self.started.elapsed();
+        if age < RESTART_PAUSE {
+            tokio::time::sleep(RESTART_PAUSE - age).await;
+        }
+        self.started = Instant::now();
+        let replaced = self.workers.start(STORE).map(|stream| self.client.replace(stream));
+        if !matches!(replaced, Ok(Ok(()))) {
+            self.trouble("the store worker cannot be started");
+        }
+    }
+
+    fn finish_if_done(&mut self) {
+        if self.finish.is_some()
+            && self.client.owed() <= self.appends.len()
+            && let Some(tell) = self.finish.take()
+        {
+            let _ = tell.send(());
+        }
+    }
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(86_400)
+}

@@ -1,0 +1,81 @@
+//! Tells people: console lines through the log pump, events through the store worker. Both may be slow or
+//! gone; nobody waits for them.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use super::store::StoreLine;
+use crate::domain::console::Console;
+use crate::domain::ids::NodeName;
+use crate::domain::note::Note;
+use crate::domain::record::Incident;
+use crate::logs::Stream;
+use crate::logs::pump::Handle;
+use crate::store::status::EventLine;
+use crate::sys::clock;
+
+/// Who says something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Who {
+    Agent,
+    Coordinator,
+}
+
+struct State {
+    console: Console,
+    pump: Handle,
+    store: StoreLine,
+    node: NodeName,
+    zone: TimeZone,
+}
+
+/// Shared by the tasks of the control thread.
+#[derive(Clone)]
+pub(crate) struct Teller(Rc<RefCell<State>>);
+
+impl Teller {
+    pub(crate) fn new(console: Console, pump: Handle, store: StoreLine, node: NodeName) -> Self {
+        Self(Rc::new(RefCell::new(State { console, pump, store, node, zone: TimeZone::system() })))
+    }
+
+    /// A note of the agent or of the coordinator. Only the coordinator talks to people, except when there is
+    /// none.
+    pub(crate) fn note(&self, who: Who, note: Note) {
+        let mut state = self.0.borrow_mut();
+        let wall_ms = clock::now().wall_ms;
+        let for_people = who == Who::Coordinator || matches!(note, Note::GaveUp);
+        if for_people {
+            let time = state.time_of_day(wall_ms);
+            for line in state.console.lines(&note, &time) {
+                state.say(&line);
+            }
+        }
+        let line = EventLine { wall_ms, node: state.node.clone(), note }.to_line();
+        state.store.event(line);
+    }
+
+    /// The verdict of an incident, for the report at the end.
+    pub(crate) fn settled(&self, incident: &Incident) {
+        self.0.borrow_mut().console.settled(incident);
+    }
+
+    /// A sentence that no machine says.
+    pub(crate) fn say(&self, text: &str) {
+        self.0.borrow().say(&format!("relight: {text}"));
+    }
+}
+
+impl State {
+    fn say(&self, line: &str) {
+        self.pump.say(Stream::Err, format!("{line}\n"));
+    }
+
+    fn time_of_day(&self, wall_ms: u64) -> String {
+        let ms = i64::try_from(wall_ms).unwrap_or(0);
+        let stamp = Timestamp::from_millisecond(ms).unwrap_or_default();
+        stamp.to_zoned_datetime(self.zone.clone()).strftime("%H:%M:%S").to_string()
+    }
+}
