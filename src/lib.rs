@@ -5,6 +5,7 @@ pub mod agent;
 pub mod cli;
 pub mod domain;
 pub mod guardian;
+pub mod inspect;
 pub mod ipc;
 pub mod logs;
 pub mod net;
