@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use super::sentences::{count, ms};
 use super::{Said, human_bytes};
 use crate::domain::exit_code;
-use crate::store::look::Listed;
+use crate::store::IoTrouble;
+use crate::store::look::{self, Listed};
 
 /// Without `--older-than` and `--keep`, an ended run stays for so long, in days.
 pub const DEFAULT_DAYS: u64 = 30;
@@ -66,6 +67,12 @@ pub fn plan(runs: &[Listed], rule: Rule, now_ms: u64, is_live: impl Fn(&Listed) 
     verdicts
 }
 
+/// An age as people count it: hours up to two days, days from there on.
+fn age(age_ms: u64) -> String {
+    let days = age_ms / DAY_MS;
+    if days < 2 { ms(age_ms) } else { format!("{days} days") }
+}
+
 /// What was done, or would be. `failed` holds what could not be removed, with the reason.
 #[must_use]
 pub fn render(
@@ -78,7 +85,7 @@ pub fn render(
     let mut text = String::new();
     let (mut gone, mut bytes) = (0, 0_u64);
     for (run, verdict) in decided {
-        let age = ms(now_ms.saturating_sub(run.changed_ms));
+        let age = age(now_ms.saturating_sub(run.changed_ms));
         let size = human_bytes(run.bytes);
         let word = match verdict {
             Verdict::Remove => {
@@ -103,6 +110,26 @@ pub fn render(
     let size = human_bytes(bytes);
     text.push_str(&format!("{} {done} from {}, {size}\n", count(gone, "run"), base.display()));
     Said { text, code: if failed.is_empty() { 0 } else { exit_code::FAILED } }
+}
+
+/// The whole command: looks, decides, removes (unless `dry_run`), says.
+pub fn run(
+    base: &Path,
+    rule: Rule,
+    now_ms: u64,
+    dry_run: bool,
+    is_live: impl Fn(&Listed) -> bool,
+) -> Result<Said, IoTrouble> {
+    let runs = look::list(base)?;
+    let verdicts = plan(&runs, rule, now_ms, is_live);
+    let decided: Vec<(Listed, Verdict)> = runs.into_iter().zip(verdicts).collect();
+    let mut failed = Vec::new();
+    for (run, _) in decided.iter().filter(|(_, v)| *v == Verdict::Remove && !dry_run) {
+        if let Err(e) = look::remove(&run.dir) {
+            failed.push((run.dir.clone(), e.to_string()));
+        }
+    }
+    Ok(render(base, &decided, &failed, now_ms, dry_run))
 }
 
 #[cfg(test)]
@@ -159,6 +186,20 @@ mod tests {
         let dry = render(Path::new("/base"), &decided, &[], NOW, true);
         let real = render(Path::new("/base"), &decided, &failed, NOW, false);
         assert_eq!((dry.code, real.code), (0, 1));
-        insta::assert_snapshot!(dry.text + "--\n" + &real.text, @"");
+        insta::assert_snapshot!(dry.text + "--\n" + &real.text, @r"
+        kept crashed: it did not end and may be continued
+        would remove aside~1: last change 60 days ago, 1.5 MB
+        would remove ended: last change 40 days ago, 1.5 MB
+        kept foreign: not ours, open to others, or of a newer relight
+        kept live: it runs
+        2 runs would be removed from /base, 3.0 MB
+        --
+        kept crashed: it did not end and may be continued
+        removed aside~1: last change 60 days ago, 1.5 MB
+        not removed ended: remove /base/ended: EIO, I/O error
+        kept foreign: not ours, open to others, or of a newer relight
+        kept live: it runs
+        1 run removed from /base, 1.5 MB
+        ");
     }
 }

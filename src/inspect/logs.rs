@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::domain::ids::{Attempt, Rank};
 use crate::domain::record::{Body, Member};
-use crate::store::look::RunView;
+use crate::store::IoTrouble;
+use crate::store::look::{self, RunView};
 
 /// A rank's output stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,6 +169,27 @@ impl Source {
     }
 }
 
+/// The lines of these files, the last `tail` of each. Several files get a title each; the text is exactly what
+/// the ranks wrote, with time, rank and stream before each line.
+pub fn read(sources: &[Source], tail: Option<usize>) -> Result<Vec<u8>, IoTrouble> {
+    let mut out = Vec::new();
+    for source in sources {
+        if sources.len() > 1 {
+            out.extend(format!("==> {} <==\n", source.title).into_bytes());
+        }
+        let keep = |line: &[u8]| source.keeps(line);
+        let newer = look::tail(&source.path, tail, keep)?;
+        let have = newer.as_ref().map_or(0, |b| b.iter().filter(|b| **b == b'\n').count());
+        let older = look::tail(&source.older(), tail.map(|n| n.saturating_sub(have)), keep)?;
+        if newer.is_none() && older.is_none() {
+            out.extend(format!("(no file {})\n", source.path.display()).into_bytes());
+        }
+        out.extend(older.unwrap_or_default());
+        out.extend(newer.unwrap_or_default());
+    }
+    Ok(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,12 +201,25 @@ mod tests {
         let wanted = Wanted { rank: Some(Rank(5)), attempt: Some(Attempt(0)), stream: Some(Stream::Err) };
         let found = sources(&view, &wanted).unwrap();
         let shown: Vec<_> = found.iter().map(|s| format!("{} {}", s.title, s.path.display())).collect();
-        insta::assert_snapshot!(shown.join("\n"), @"");
+        insta::assert_snapshot!(shown.join("\n"), @"n02, attempt 0, ranks 4-7 /logs/r1_n02/attempt_0/combined.log");
         assert!(found[0].keeps(b"[2026-12-01 14:03:22.120 5 stderr] boom\n"));
         assert!(!found[0].keeps(b"[2026-12-01 14:03:22.120 15 stderr] boom\n"));
         assert!(!found[0].keeps(b"[2026-12-01 14:03:22.120 5 stdout] boom\n"));
         assert!(!found[0].keeps(b"boom 5 stderr\n") && !found[0].keeps(b""));
         assert_eq!(sources(&view, &Wanted::default()).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn the_last_lines_reach_back_into_the_older_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("combined.log");
+        std::fs::write(&path, "[t 1 stdout] c\n[t 0 stdout] d\n[t 1 stdout] e\n").unwrap();
+        let source = Source { title: "n01".into(), path, rank: Some(Rank(1)), stream: None };
+        std::fs::write(source.older(), "[t 1 stdout] a\n[t 1 stderr] b\n").unwrap();
+        let text = |tail| String::from_utf8(read(std::slice::from_ref(&source), tail).unwrap()).unwrap();
+        assert_eq!(text(Some(3)), "[t 1 stderr] b\n[t 1 stdout] c\n[t 1 stdout] e\n");
+        assert_eq!(text(Some(1)), "[t 1 stdout] e\n");
+        assert_eq!(text(None).lines().count(), 4);
     }
 
     #[test]
@@ -198,6 +233,10 @@ mod tests {
             sources(&view(vec![]), &Wanted::default()).unwrap_err(),
         ];
         let said = errors.map(|e| format!("{e}; {}", e.hint())).join("\n");
-        insta::assert_snapshot!(said, @"");
+        insta::assert_snapshot!(said, @r"
+        attempt 1 has no rank 8: it has 8 ranks, from 0; choose another --rank
+        this run has no attempt 9: the newest is 1; choose another --attempt
+        no attempt of this run has been opened yet; see what it waits for: relight status
+        ");
     }
 }

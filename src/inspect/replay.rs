@@ -48,7 +48,17 @@ mod tests {
     fn the_ledger_after_the_last_record() {
         let said = render(&view(crashed()));
         assert_eq!(said.code, 0);
-        insta::assert_snapshot!(said.text, @"");
+        insta::assert_snapshot!(said.text, @r"
+        records       6
+        term          0
+        leader        n01
+        attempt       1
+        world         slot 0 n01 x 4, slot 1 n02 x 4
+        voters        n01, n02
+        restarts      1 charged in this launch
+        next incident 2
+        end           failed, exit code 1: 1 of 1 restarts used
+        ");
     }
 
     #[test]

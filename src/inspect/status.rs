@@ -129,10 +129,23 @@ mod tests {
         let mut view = view(crashed()[..5].to_vec());
         view.status = Some(status());
         let said = |alive| render(&view, alive, NOW, false, &Clock::utc()).text;
-        insta::assert_snapshot!(said(Alive::Yes), @"");
+        insta::assert_snapshot!(said(Alive::Yes), @r"
+        run r1
+          state     runs (for 22 s)
+          attempt   1: 8 ranks on 2 nodes
+          restarts  1 of 3
+          leader    n01 (pid 3999, term 0)
+          node      n03: spare
+          command   relight run train.py
+          directory /base/r1
+          incidents 2; details: relight why r1 1
+        ");
         let lines: Vec<String> =
             [Alive::No, Alive::Unknown].map(|a| said(a).lines().nth(1).unwrap().to_owned()).to_vec();
-        insta::assert_snapshot!(lines.join("\n"), @"");
+        insta::assert_snapshot!(lines.join("\n"), @r"
+        state     interrupted: its agent on n01 is gone; last sign 3 s ago
+        state     runs, as n01 wrote 3 s ago
+        ");
     }
 
     #[test]
@@ -140,7 +153,19 @@ mod tests {
         let ended = render(&view(crashed()), Alive::No, NOW, false, &Clock::utc());
         let empty = render(&view(vec![]), Alive::No, NOW, false, &Clock::utc());
         assert_eq!((ended.code, empty.code), (0, 0));
-        insta::assert_snapshot!(ended.text + &empty.text, @"");
+        insta::assert_snapshot!(ended.text + &empty.text, @r"
+        run r1
+          state     failed, exit code 1: 1 of 1 restarts used
+          created   2023-11-14 22:13:20.000
+          command   relight run train.py
+          directory /base/r1
+          incidents 2; details: relight why r1 1
+        run r1
+          state     unknown: no status yet
+          created   2023-11-14 22:13:20.000
+          command   relight run train.py
+          directory /base/r1
+        ");
     }
 
     #[test]

@@ -149,6 +149,7 @@ pub(crate) fn view(records: Vec<Record>) -> RunView {
         damage: None,
         events: vec![],
         status: None,
+        incident_dirs: vec![0],
     }
 }
 

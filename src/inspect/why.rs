@@ -147,8 +147,10 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
     for place in places(view, case) {
         line("logs", &place);
     }
-    let dir = view.dir.join("incidents").join(format!("{:04}", case.number));
-    line("files", &format!("{}", dir.display()));
+    if view.incident_dirs.contains(&case.number) {
+        let dir = view.dir.join("incidents").join(format!("{:04}", case.number));
+        line("files", &dir.display().to_string());
+    }
     if let Some(words) = case.first.map(|f| f.words.trim_end()).filter(|w| !w.is_empty()) {
         text.push_str("\n  its last words:\n");
         for words in harmless(words).lines() {
@@ -218,14 +220,44 @@ mod tests {
     fn a_settled_incident() {
         let said = render(&view(crashed()), Some(0), &Clock::utc());
         assert_eq!(said.code, 0);
-        insta::assert_snapshot!(said.text, @"");
+        insta::assert_snapshot!(said.text, @r#"
+        incident 0 of run r1, attempt 0
+          what      rank 5 (n02) ended with exit code 1: ValueError: boom
+          when      2023-11-14 22:14:02.000
+          process   pid 4005, local rank 1 on n02
+          ran       39 s
+          verdict   settled: the first to fail
+          victims   ranks 0, 1, 2, 3, 6, 7: stopped by relight; rank 4: ended with exit code 1
+          decision  restart on the same nodes (counts against --max-restarts)
+          why       restart 1 of 1; all exits are in
+          next      attempt 1
+          timings   all ranks gone after 0.3 s, running again after 0.9 s
+          logs      /logs/r1_n02/attempt_0/combined.log
+          files     /base/r1/incidents/0000
+
+          its last words:
+            Traceback (most recent call last):
+              File "train.py", line 41
+            ValueError: \u{1b}[31mboom
+        "#);
     }
 
     #[test]
     fn an_incident_that_ended_the_run_before_it_was_settled() {
         let said = render(&view(crashed()), None, &Clock::utc());
         assert_eq!(said.code, 0);
-        insta::assert_snapshot!(said.text, @"");
+        insta::assert_snapshot!(said.text, @r"
+        incident 1 of run r1, attempt 1
+          what      rank 2 (n01) died of SIGKILL
+          when      2023-11-14 22:14:20.000
+          process   pid 4002, local rank 2 on n01
+          verdict   settled: the first to fail
+          decision  stop with exit code 1
+          why       no restart is left
+          next      the run ended: failed, exit code 1: 1 of 1 restarts used
+          timings   all ranks gone after 0.1 s
+          logs      /logs/r1_n01/attempt_1/combined.log
+        ");
     }
 
     #[test]
@@ -236,6 +268,10 @@ mod tests {
         assert_eq!(unknown.code, 2);
         let start = all[..2].to_vec();
         let texts = [unknown.text, said(start.clone(), None).text, said(start, Some(0)).text].concat();
-        insta::assert_snapshot!(texts, @"");
+        insta::assert_snapshot!(texts, @r"
+        run r1 has no incident 7: it has incidents 0 to 1
+        nothing failed in run r1: it has not ended
+        run r1 has no incident 0: it has none
+        ");
     }
 }

@@ -34,6 +34,8 @@ pub struct RunView {
     pub events: Vec<String>,
     /// The newest status.
     pub status: Option<Status>,
+    /// The incidents that have a directory with files.
+    pub incident_dirs: Vec<u64>,
 }
 
 impl RunView {
@@ -64,6 +66,9 @@ pub enum FindError {
         /// A run whose name is close.
         close: Option<String>,
     },
+    /// A path that leads to no run directory.
+    #[error("{} is no run directory", .0.display())]
+    NoRun(PathBuf),
     /// The word begins several names.
     #[error("{wanted} is not one run in {}: {}", base.display(), names.join(", "))]
     Several {
@@ -85,7 +90,7 @@ impl FindError {
     pub fn hint(&self) -> String {
         match self {
             Self::Nothing { close: Some(close), .. } => format!("did you mean {close}?"),
-            Self::Nothing { close: None, .. } | Self::Io(_) => {
+            Self::Nothing { close: None, .. } | Self::NoRun(_) | Self::Io(_) => {
                 "name the run's directory, or where the runs lie with --run-dir".into()
             }
             Self::Several { .. } => "type more of its name".into(),
@@ -100,7 +105,7 @@ pub fn find(base: &Path, wanted: &str) -> Result<PathBuf, FindError> {
         if path.join(names::RUN).is_file() {
             return Ok(path.to_owned());
         }
-        return Err(FindError::Nothing { wanted: wanted.into(), base: base.to_owned(), close: None });
+        return Err(FindError::NoRun(path.to_owned()));
     }
     if !wanted.is_empty() && base.join(wanted).join(names::RUN).is_file() {
         return Ok(base.join(wanted));
@@ -164,7 +169,13 @@ pub fn read_run(dir: &Path) -> Result<RunView, LayoutError> {
         damage: damage.or(unreadable.map(tail)),
         events,
         status: status.and_then(|bytes| serde_json::from_slice(&bytes).ok()),
+        incident_dirs: incident_dirs(&dir.join(names::INCIDENTS)),
     })
+}
+
+fn incident_dirs(dir: &Path) -> Vec<u64> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|e| e.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// The records up to the first that is not there or not readable.
@@ -295,7 +306,12 @@ mod tests {
             let error = find(at, wanted).unwrap_err();
             format!("{error}; {}", error.hint()).replace(at.to_str().unwrap(), "BASE")
         };
-        insta::assert_snapshot!([said("43"), said("44.0"), said("thesis"), said("./x")].join("\n"), @"");
+        insta::assert_snapshot!([said("43"), said("44.0"), said("thesis"), said("./x")].join("\n"), @r"
+        43 is not one run in BASE: 43.0, 43.1; type more of its name
+        there is no run 44.0 in BASE; did you mean 42.0?
+        there is no run thesis in BASE; name the run's directory, or where the runs lie with --run-dir
+        ./x is no run directory; name the run's directory, or where the runs lie with --run-dir
+        ");
     }
 
     #[test]

@@ -346,3 +346,26 @@ fn strace_sees_write_fsync_link_and_fsync_of_the_directory() {
     assert_eq!(steps, expected, "{text}");
     assert!(text.contains("= 0"), "{text}");
 }
+
+/// `cargo nextest run --run-ignored only -E 'test(what_it_costs)' --no-capture`
+#[test]
+#[ignore = "a measurement"]
+fn what_it_costs() {
+    let base = tempfile::tempdir_in(".").unwrap();
+    let started = Instant::now();
+    layout::open(&mut Hands::default(), &options(base.path())).unwrap();
+    eprintln!("a new run directory: {:?}", started.elapsed());
+    let mut worker = opened(base.path(), FaultPlan::default());
+    let mut took: Vec<Duration> = (0..500)
+        .map(|seq| {
+            let started = Instant::now();
+            assert_eq!(append(&mut worker, seq + 1, seq, seq).0, written(seq + 1));
+            started.elapsed()
+        })
+        .collect();
+    took.sort_unstable();
+    eprintln!("append through the worker: median {:?}, p90 {:?}, p99 {:?}", took[250], took[450], took[495]);
+    let started = Instant::now();
+    layout::open(&mut Hands::default(), &options(base.path())).unwrap();
+    eprintln!("opening 500 records: {:?}", started.elapsed());
+}
