@@ -17,6 +17,8 @@ pub const SITE_FILE: &str = "/etc/relight.conf";
 pub struct Process {
     /// The path or name that it was called by.
     pub called_as: OsString,
+    /// The command line, for people.
+    pub command: Vec<String>,
     /// The whole environment.
     pub env: Vec<(OsString, OsString)>,
     /// The documented variables that are valid UTF-8.
@@ -28,7 +30,7 @@ pub struct Process {
 impl Process {
     /// Reads environment and working directory, once.
     #[must_use]
-    pub fn of(called_as: &OsStr) -> Self {
+    pub fn of(called_as: &OsStr, args: &[OsString]) -> Self {
         let env: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let known = env::ALL
             .iter()
@@ -38,7 +40,9 @@ impl Process {
             })
             .collect();
         let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
-        Self { called_as: called_as.to_owned(), env, known, cwd }
+        let words = std::iter::once(called_as).chain(args.iter().map(OsString::as_os_str));
+        let command = words.map(|word| word.to_string_lossy().into_owned()).collect();
+        Self { called_as: called_as.to_owned(), command, env, known, cwd }
     }
 
     /// A documented variable that is there, not empty, and valid UTF-8.

@@ -8,6 +8,9 @@ use super::program::ProgramError;
 use super::runs::RunsError;
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{FileError, SettingsError};
+use crate::sys::dirs::NoPrivateDir;
+use crate::sys::lock::LockError;
+use crate::sys::memexec::ImageError;
 
 /// A command line that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -124,7 +127,7 @@ impl UsageError {
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// It cannot be read.
-    #[error("cannot read the configuration file {}: {source}", path.display())]
+    #[error("cannot read the configuration file {}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
@@ -164,8 +167,20 @@ pub enum Failure {
     #[error(transparent)]
     Inject(#[from] InjectError),
     /// The output could not be written.
-    #[error("cannot write the output: {0}")]
-    Output(io::Error),
+    #[error("cannot write the output")]
+    Output(#[source] io::Error),
+    /// Another relight runs this run on this node, or the lock cannot be taken.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// There is no place for this node's sockets and locks.
+    #[error(transparent)]
+    PrivateDir(#[from] NoPrivateDir),
+    /// The program cannot start itself again.
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    /// The agent's configuration cannot be encoded.
+    #[error("cannot hand the settings over to the agent")]
+    Handover(#[from] postcard::Error),
     /// A process of this program that only the program itself starts, or a part that this build lacks.
     #[error("{0} is not part of this build")]
     NotBuilt(&'static str),
@@ -176,11 +191,15 @@ impl Failure {
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         match self {
-            Self::Usage(_) | Self::Settings(_) | Self::Config(_) | Self::Program(_) | Self::Runs(_) => {
-                Outcome::Usage
-            }
+            Self::Usage(_)
+            | Self::Settings(_)
+            | Self::Config(_)
+            | Self::Program(_)
+            | Self::Runs(_)
+            | Self::Lock(_)
+            | Self::PrivateDir(_) => Outcome::Usage,
             Self::Inject(error) => error.outcome(),
-            Self::Output(_) | Self::NotBuilt(_) => Outcome::Failed,
+            Self::Output(_) | Self::Image(_) | Self::Handover(_) | Self::NotBuilt(_) => Outcome::Failed,
         }
     }
 
@@ -196,7 +215,14 @@ impl Failure {
             Self::Inject(error) => error.hint(),
             Self::Config(ConfigError::Read { .. } | ConfigError::TooLarge { .. })
             | Self::Output(_)
+            | Self::PrivateDir(_)
+            | Self::Image(_)
+            | Self::Handover(_)
             | Self::NotBuilt(_) => None,
+            Self::Lock(LockError::Held { .. }) => {
+                Some("see it: relight status; another run: --run-id ID".to_owned())
+            }
+            Self::Lock(LockError::Call { .. }) => None,
         }
     }
 }

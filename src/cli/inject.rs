@@ -24,7 +24,7 @@ pub enum InjectError {
         typed: String,
     },
     /// The status cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -32,7 +32,7 @@ pub enum InjectError {
         source: io::Error,
     },
     /// The status makes no sense.
-    #[error("{} is no status of a run: {source}", path.display())]
+    #[error("{} is no status of a run", path.display())]
     NoStatus {
         /// The file.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum InjectError {
         pid: i32,
     },
     /// The kernel refused.
-    #[error("cannot send {} to process {pid} ({what}): {source}", signal_name(*signal))]
+    #[error("cannot send {} to process {pid} ({what})", signal_name(*signal))]
     Refused {
         /// Which.
         what: Target,

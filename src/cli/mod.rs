@@ -55,7 +55,7 @@ pub fn main() -> ExitCode {
 
 /// Parses a command line and does what it says.
 fn dispatch(called_as: &OsStr, args: &[OsString]) -> Result<Outcome, Failure> {
-    let process = facts::Process::of(called_as);
+    let process = facts::Process::of(called_as, args);
     match parse(called_as, args) {
         Ok(command) => perform(&process, command),
         Err(ParseError::Shown(text)) => output::print(&text).map(|()| Outcome::Finished),

@@ -1,5 +1,6 @@
 //! Writing to the two streams. A reader that went away is no error.
 
+use std::error::Error as _;
 use std::io::{self, Write as _};
 
 use super::failure::Failure;
@@ -25,7 +26,13 @@ pub fn complain(text: &str) {
 
 /// `relight: error: …`, and `relight: hint: …` when there is one.
 pub fn failure(failure: &Failure) {
-    let mut text = format!("relight: error: {failure}\n");
+    let mut text = format!("relight: error: {failure}");
+    let mut cause = failure.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {error}"));
+        cause = error.source();
+    }
+    text.push('\n');
     if let Some(hint) = failure.hint() {
         text.push_str(&format!("relight: hint: {hint}\n"));
     }

@@ -21,7 +21,7 @@ pub enum ProgramError {
         python: bool,
     },
     /// It cannot be read.
-    #[error("cannot read the script {}: {source}", path.display())]
+    #[error("cannot read the script {}", path.display())]
     Unreadable {
         /// The script.
         path: PathBuf,

@@ -4,21 +4,18 @@ use super::facts::Process;
 use super::failure::{Failure, UsageError};
 use super::flags::{RunFlags, RunOptions};
 use super::{interpreter, landing, program, show};
+use crate::domain::env;
 use crate::domain::exit_code::Outcome;
-use crate::domain::settings::{NodeContext, Settings};
-use crate::domain::spec::{NodeSpec, ProgramKind, RunSpec};
+use crate::domain::settings::{AgentConfig, Settings};
+use crate::domain::spec::ProgramKind;
 
 /// Everything that a run is started from.
 #[derive(Clone, Debug)]
 pub struct Launch {
     /// Every setting with its origin.
     pub settings: Settings,
-    /// What the coordinator binds.
-    pub spec: RunSpec,
-    /// What this node brings.
-    pub node: NodeSpec,
-    /// What this node's processes need beside.
-    pub context: NodeContext,
+    /// What the agent is told.
+    pub config: AgentConfig,
 }
 
 /// Performs `relight run`.
@@ -33,7 +30,7 @@ pub fn run(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Ou
     if flags.dry_run {
         return show::dry_run(&launch, flags.json);
     }
-    landing::run(launch)
+    landing::run(process, launch)
 }
 
 /// Settings of the options, the environment and the configuration files.
@@ -63,8 +60,12 @@ pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> R
         }
     };
     count_in_job(&mut settings);
-    let context = settings.node_context(&process.cwd, python, process.env.clone());
-    Ok(Launch { spec: settings.run_spec(), node: settings.node_spec(&process.cwd), context, settings })
+    let mut context = settings.node_context(&process.cwd, python, process.env.clone());
+    context.command = process.command.clone();
+    context.fallbacks = process.var(env::RELIGHT_FORCE_FALLBACK).unwrap_or_default().to_owned();
+    context.log_filter = process.var(env::RELIGHT_LOG).map(str::to_owned);
+    let config = AgentConfig { spec: settings.run_spec(), node: settings.node_spec(&process.cwd), context };
+    Ok(Launch { settings, config })
 }
 
 /// In a batch job the k-th relight command has the run id `<job id>.<k>`: the first that has no directory.

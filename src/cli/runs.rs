@@ -37,7 +37,7 @@ pub enum RunsError {
         path: PathBuf,
     },
     /// The directory cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Unreadable {
         /// The directory.
         path: PathBuf,

@@ -94,16 +94,16 @@ pub fn dry_run(launch: &Launch, as_json: bool) -> Result<Outcome, Failure> {
 const ANY_PORT: &str = "<a free one>";
 
 fn plan(launch: &Launch) -> Vec<Planned> {
-    let context = &launch.context;
+    let context = &launch.config.context;
     let world = World {
         members: vec![Member {
             slot: Slot(0),
             node: context.node.clone(),
             incarnation: Incarnation(0),
-            nproc: launch.node.nproc,
-            log_dir: launch.node.log_dir.clone(),
+            nproc: launch.config.node.nproc,
+            log_dir: launch.config.node.log_dir.clone(),
         }],
-        master: Offer { address: launch.node.address.clone(), port: 0 },
+        master: Offer { address: launch.config.node.address.clone(), port: 0 },
         resume: None,
     };
     let lossy = |text: &OsStr| text.to_string_lossy().into_owned();
@@ -119,7 +119,7 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             slot: Slot(0),
             local_rank,
             attempt: Attempt(0),
-            spec: &launch.spec,
+            spec: &launch.config.spec,
             error_file: error_file.as_deref(),
             run_base: Some(&context.run_base),
             hide_launchers: false,
@@ -130,14 +130,14 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             let value = if name == env::MASTER_PORT.name { ANY_PORT.to_owned() } else { lossy(&value) };
             (lossy(&name), value)
         });
-        let argv = rank_argv(&launch.spec, &context.interpreter, local_rank);
+        let argv = rank_argv(&launch.config.spec, &context.interpreter, local_rank);
         Some(Planned {
             local_rank: local,
             argv: argv.iter().map(|word| lossy(word)).collect(),
             env: env.collect(),
         })
     };
-    (0..launch.node.nproc).filter_map(one).collect()
+    (0..launch.config.node.nproc).filter_map(one).collect()
 }
 
 fn dry_run_text(launch: &Launch, ranks: &[Planned]) -> String {
@@ -145,7 +145,7 @@ fn dry_run_text(launch: &Launch, ranks: &[Planned]) -> String {
     for line in rows_table(&launch.settings).lines() {
         let _ = writeln!(out, "  {line}");
     }
-    let context = &launch.context;
+    let context = &launch.config.context;
     let _ = writeln!(out, "\nrun directory  {}", context.run_dir.display());
     if let Some(dir) = &context.log_dir {
         let _ = writeln!(out, "logs           {}", dir.display());
@@ -180,7 +180,7 @@ fn dry_run_json(launch: &Launch, ranks: &[Planned]) -> String {
             rank.env.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         json!({ "rank": rank.local_rank, "local_rank": rank.local_rank, "argv": rank.argv, "env": env })
     };
-    let context = &launch.context;
+    let context = &launch.config.context;
     let python = (!context.interpreter_from.is_empty())
         .then(|| json!({ "path": context.interpreter.to_string_lossy(), "from": context.interpreter_from }));
     let all = json!({

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 pub const FINISHED: u8 = 0;
 /// The run failed.
 pub const FAILED: u8 = 1;
-/// The command line, a setting or a file that it names is wrong; nothing was started.
+/// The command line, a setting, a file that it names or this node does not allow a run; nothing was started.
 pub const USAGE: u8 = 2;
 /// The job should be requeued and could not be.
 pub const REQUEUE: u8 = 75;
@@ -74,7 +74,7 @@ impl Outcome {
             Self::Usage => (
                 "2",
                 "usage",
-                "The command line, a setting or a file that it names is wrong. Nothing was started.",
+                "The command line, a setting or a file that it names is wrong, or this node lacks a place that a run needs. Nothing was started.",
                 "correct it",
             ),
             Self::Requeue => (

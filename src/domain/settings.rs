@@ -11,5 +11,5 @@ mod value;
 pub use args::{Args, Facts};
 pub use file::{ConfigFile, FileError, Line};
 pub use key::{IGNORED, Key};
-pub use resolve::{NodeContext, Place, Row, Settings, SettingsError};
+pub use resolve::{AgentConfig, NodeContext, Place, Row, Settings, SettingsError};
 pub use value::{LogDir, Nodes, Nproc, Origin, StreamMap, Streams, Value, ValueProblem, duration_ms};

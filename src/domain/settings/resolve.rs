@@ -174,6 +174,14 @@ pub struct NodeContext {
     pub interpreter_from: String,
     /// The ranks' working directory.
     pub cwd: PathBuf,
+    /// A directory of this node, ours alone, for sockets.
+    pub private_dir: PathBuf,
+    /// The command line, for people.
+    pub command: Vec<String>,
+    /// `RELIGHT_FORCE_FALLBACK`: calls to be treated as missing.
+    pub fallbacks: String,
+    /// `RELIGHT_LOG`: what relight logs about itself.
+    pub log_filter: Option<String>,
     /// The environment that ranks inherit.
     pub base_env: Vec<(OsString, OsString)>,
     /// `OMP_NUM_THREADS=1` is our doing: the banner says so.
@@ -182,6 +190,17 @@ pub struct NodeContext {
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
     pub interactive: bool,
+}
+
+/// All that an agent is told when it is started, through an inherited descriptor.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentConfig {
+    /// What is run.
+    pub spec: RunSpec,
+    /// What this node brings.
+    pub node: NodeSpec,
+    /// Places, output, environment.
+    pub context: NodeContext,
 }
 
 /// The layers in which a value is looked up.
@@ -409,6 +428,7 @@ impl Settings {
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,
+            ..NodeContext::default()
         }
     }
 
