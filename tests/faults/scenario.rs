@@ -94,16 +94,15 @@ pub fn play(row: &Row) {
         short(&ended.stderr)
     );
     let judged = std::panic::catch_unwind(|| judge(row, &scene, &ended, &journal, &log, injected));
+    let shared: Vec<&str> = log.of("grandchild").filter_map(|child| child.all["shm"].as_str()).collect();
+    let left: Vec<&&str> = shared.iter().filter(|path| fs::remove_file(path).is_ok()).collect();
     leftovers::assert_none(&scene);
     for child in log.of("grandchild") {
         leftovers::assert_port_free(
             child.all["port"].as_u64().and_then(|p| u16::try_from(p).ok()).expect("a port"),
         );
-        let shm = child.all["shm"].as_str().expect("a path");
-        let left = Path::new(shm).exists();
-        let _ = fs::remove_file(shm);
-        assert!(!left, "{shm} is left in shared memory\n{context}");
     }
+    assert!(left.is_empty(), "left in shared memory: {left:?}\n{context}");
     if let Err(panic) = judged {
         eprintln!("{context}");
         std::panic::resume_unwind(panic);
