@@ -1,0 +1,62 @@
+//! 200 restarts in one run: the launcher stays as it was.
+
+use std::time::Duration;
+
+use crate::commit_log::CommitLog;
+use crate::journal::Journal;
+use crate::scenario::{launcher_pids, trainer};
+use crate::support::procfs::{Usage, usage};
+use crate::support::relight::{RelightCommand, Scene};
+use crate::support::{leftovers, wait::wait_for};
+
+const CYCLES: u64 = 200;
+
+#[test]
+fn s86_two_hundred_restarts_leave_memory_files_and_threads_flat() {
+    let scene = Scene::new();
+    let log = scene.path("commit.log");
+    let mut command = RelightCommand::run(&scene);
+    command.args(["--nproc-per-node=2", "--max-restarts=1000"]).arg(trainer());
+    command.args(["--steps=3", "--step-time=0", "--ckpt-every=0", "--quiet", "--log"]).arg(&log);
+    for attempt in 0..CYCLES {
+        command.arg(format!("--fault=signal=KILL:1:2:{attempt}"));
+    }
+    let mut running = command.spawn();
+    let mut samples: Vec<(u64, Usage)> = Vec::new();
+    wait_for("two hundred restarts", Duration::from_secs(160), || {
+        let attempt = CommitLog::read_so_far(&log).newest_attempt();
+        if samples.last().is_none_or(|(last, _)| *last < attempt) {
+            samples.push((attempt, usage(&launcher_pids(running.pid()))));
+        }
+        if running.is_running() { Err(format!("attempt {attempt}, {:?}", samples.last())) } else { Ok(()) }
+    });
+    let ended = running.wait(Duration::from_secs(1));
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let journal = Journal::read(&scene.path("run"), "scene");
+    assert_eq!(journal.attempts.len() as u64, CYCLES + 1);
+    assert!(journal.roots().iter().all(|root| root.is_some_and(|f| f.rank == 1 && f.exit == "signal 9")));
+    CommitLog::read(&log).check(2, 3, 0);
+    let early = typical(&samples, CYCLES / 10, CYCLES * 3 / 10);
+    let late = typical(&samples, CYCLES * 8 / 10, CYCLES);
+    assert!(late.threads <= early.threads + 1, "threads grew: {early:?} to {late:?}");
+    assert!(late.files <= early.files + 4, "open files grew: {early:?} to {late:?}");
+    assert!(late.pss_kib <= early.pss_kib + 2_048, "memory grew: {early:?} to {late:?}");
+    leftovers::assert_none(&scene);
+}
+
+/// Medians over the samples of some attempts.
+fn typical(samples: &[(u64, Usage)], from: u64, to: u64) -> Usage {
+    let chosen: Vec<Usage> =
+        samples.iter().filter(|(at, _)| (from..to).contains(at)).map(|(_, usage)| *usage).collect();
+    let median = |field: fn(&Usage) -> u64| {
+        let mut values: Vec<u64> = chosen.iter().map(field).collect();
+        values.sort_unstable();
+        values.get(values.len() / 2).copied().expect("samples were taken")
+    };
+    Usage {
+        processes: median(|u| u.processes),
+        threads: median(|u| u.threads),
+        files: median(|u| u.files),
+        pss_kib: median(|u| u.pss_kib),
+    }
+}
