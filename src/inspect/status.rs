@@ -83,7 +83,7 @@ fn state(status: &Status, alive: Alive, now_ms: u64) -> String {
 fn numbers(status: &Status, line: &mut impl FnMut(&str, &str)) {
     if let Some(attempt) = status.attempt {
         let nodes = status.nodes.iter().filter(|n| n.slot.is_some()).count();
-        let (ranks, nodes) = (count(status.ranks as usize, "rank"), count(nodes, "node"));
+        let (ranks, nodes) = (count(status.world_size as usize, "rank"), count(nodes, "node"));
         line("attempt", &format!("{attempt}: {ranks} on {nodes}"));
     }
     let budget = status.max_restarts.map(|m| format!(" of {m}"));

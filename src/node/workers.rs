@@ -15,7 +15,7 @@ pub(crate) const STORE: WorkerId = WorkerId(1);
 pub(crate) const LOGS: WorkerId = WorkerId(2);
 
 /// The number of a worker's socket.
-pub const SOCKET: i32 = 3;
+pub(crate) const SOCKET: i32 = 3;
 const IMAGE: i32 = 7;
 const SIGKILL: i32 = 9;
 /// HUP, INT, QUIT, USR1, USR2, TERM: a terminal sends them to everybody; a worker ends when its agent does.
