@@ -1,8 +1,6 @@
 //! The command line's shape, for clap. Values stay texts here: what they mean is decided in one place for the
 //! command line, variables and files alike ([`crate::domain::settings`]).
 
-use std::path::PathBuf;
-
 use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
 use crate::domain::settings::{Args, IGNORED, Key};
@@ -32,7 +30,7 @@ pub enum Command {
     /// Show where a run stands
     Status(StatusArgs),
     /// Explain the incidents of a run
-    Why(StatusArgs),
+    Why(WhyArgs),
     /// Show the output of a run's ranks
     Logs(LogsArgs),
     /// Show the journal of a run
@@ -273,7 +271,7 @@ pub struct RunRef {
     pub run_dir: Option<String>,
 }
 
-/// `relight status` and `relight why`
+/// `relight status`
 #[derive(Debug, ClapArgs)]
 pub struct StatusArgs {
     /// Which run.
@@ -282,6 +280,17 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `relight why`
+#[derive(Debug, ClapArgs)]
+pub struct WhyArgs {
+    /// Which run.
+    #[command(flatten)]
+    pub run: RunRef,
+    /// This incident [default: the newest]
+    #[arg(long, value_name = "N")]
+    pub incident: Option<u64>,
 }
 
 /// `relight logs`
@@ -296,9 +305,9 @@ pub struct LogsArgs {
     /// Only this attempt [default: the newest]
     #[arg(long, value_name = "N")]
     pub attempt: Option<u64>,
-    /// Go on as lines are added
-    #[arg(short, long)]
-    pub follow: bool,
+    /// Only the last so many lines of each file
+    #[arg(short = 'n', long, value_name = "N")]
+    pub lines: Option<usize>,
 }
 
 /// `relight events`
@@ -307,9 +316,9 @@ pub struct EventsArgs {
     /// Which run.
     #[command(flatten)]
     pub run: RunRef,
-    /// Replay the journal in this directory and show what follows from it
-    #[arg(long, value_name = "DIR", conflicts_with = "run")]
-    pub replay: Option<PathBuf>,
+    /// Show what follows from the journal as a whole
+    #[arg(long)]
+    pub replay: bool,
     /// Print JSON
     #[arg(long)]
     pub json: bool,
@@ -322,14 +331,14 @@ pub struct GcArgs {
     #[arg(long, value_name = "DIR")]
     pub run_dir: Option<String>,
     /// Keep so many of the newest finished runs
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub keep: usize,
+    #[arg(long, value_name = "N")]
+    pub keep: Option<usize>,
+    /// Only runs without a sign of life for so many days [default without --keep: 30]
+    #[arg(long, value_name = "DAYS")]
+    pub older_than: Option<u64>,
     /// Show what would be removed, and remove nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Print JSON
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// `relight inject`

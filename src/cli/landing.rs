@@ -2,21 +2,23 @@
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::path::Path;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::facts::Process;
 use super::failure::Failure;
-use super::flags::{EventsArgs, GcArgs, LogsArgs};
 use super::inject::ProcessId;
+use super::output;
 use super::run::Launch;
-use super::{output, runs};
+use super::runs::RunsError;
 use crate::domain::env;
 use crate::domain::exit_code::{self, Outcome};
+use crate::domain::settings::{Origin, Value};
 use crate::guardian::{self, GuardianConfig};
 use crate::sys::capability::Capabilities;
 use crate::sys::dirs;
-use crate::sys::lock::{Holder, Lock};
+use crate::sys::lock::{Holder, Lock, LockError};
 use crate::sys::memexec::Image;
 use crate::sys::{inherited, pidfd, process, procfs};
 
@@ -59,14 +61,11 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     let context = &mut config.context;
     let runtime = process.var(env::XDG_RUNTIME_DIR).map(Path::new);
     let private = dirs::private_dir(&dirs::candidates(runtime))?;
-    let holder = Holder {
-        pid: std::process::id(),
-        started_ms: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX)),
-        command: context.command.join(" "),
-    };
-    let lock = Lock::try_take(&private, config.spec.run_id.as_str(), &context.run_dir, &holder)?;
+    make_base(&launch.settings.run_dir)?;
+    // One name for one directory, whatever way leads there: the lock goes by it.
+    context.run_base = context.run_base.canonicalize().unwrap_or_else(|_| context.run_base.clone());
+    context.run_dir = context.run_base.join(config.spec.run_id.as_str());
+    let lock = lock(&private, &context.run_dir, context.command.join(" "))?;
     let image = Image::of_self()?;
     if let Some(refused) = image.refused() {
         output::complain(&format!("relight: {refused}\n"));
@@ -89,6 +88,50 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     };
     drop(config);
     process::exit_now(guardian::run(guardian))
+}
+
+/// The lock of a run on this node.
+fn lock(private: &Path, run_dir: &Path, command: String) -> Result<Lock, LockError> {
+    let run = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let holder = Holder { pid: std::process::id(), started_ms: now_ms(), command };
+    Lock::try_take(private, &run, run_dir, &holder)
+}
+
+/// Whether a guardian or agent of this node holds the lock of this run.
+#[must_use]
+pub fn is_running_here(process: &Process, run_dir: &Path) -> bool {
+    let runtime = process.var(env::XDG_RUNTIME_DIR).map(Path::new);
+    let Ok(private) = dirs::private_dir(&dirs::candidates(runtime)) else { return false };
+    let run_dir = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
+    match lock(&private, &run_dir, "relight".to_owned()) {
+        Err(LockError::Held { .. }) => true,
+        Ok(lock) => {
+            // Nobody's any more; a file that stays is no harm.
+            let _ = lock.remove();
+            false
+        }
+        Err(LockError::Call { .. }) => false,
+    }
+}
+
+/// The wall clock in Unix milliseconds.
+#[must_use]
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// Makes the directory under which run directories lie: all of the way below the home directory, elsewhere the
+/// last step only, because a missing parent is more likely a file system that is not mounted.
+fn make_base(base: &Value<PathBuf>) -> Result<(), RunsError> {
+    let in_home = matches!(base.origin, Origin::Default(name) if name == env::HOME.name || name == env::XDG_STATE_HOME.name);
+    let made = std::fs::DirBuilder::new().mode(0o700).recursive(in_home).create(&base.value);
+    match made {
+        Err(source) if source.kind() != io::ErrorKind::AlreadyExists => {
+            Err(RunsError::CannotMake { path: base.value.clone(), source })
+        }
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Signals a process if it is still the one that is meant: it is opened first and looked at then, so that the
@@ -115,48 +158,4 @@ pub fn signal(target: ProcessId, signal: u8) -> io::Result<bool> {
         Err(error) if error.raw_os_error() == Some(NO_SUCH_PROCESS) => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-/// `relight status`.
-///
-/// # Errors
-/// The run cannot be read.
-pub fn status(_run_dir: &Path, _json: bool) -> Result<Outcome, Failure> {
-    Err(Failure::NotBuilt("relight status"))
-}
-
-/// `relight why`.
-///
-/// # Errors
-/// The run cannot be read.
-pub fn why(_run_dir: &Path, _json: bool) -> Result<Outcome, Failure> {
-    Err(Failure::NotBuilt("relight why"))
-}
-
-/// `relight events`.
-///
-/// # Errors
-/// The run cannot be read.
-pub fn events(process: &Process, events: &EventsArgs) -> Result<Outcome, Failure> {
-    let _journal = match &events.replay {
-        Some(dir) => process.cwd.join(dir),
-        None => runs::find(process, &events.run)?.join("journal"),
-    };
-    Err(Failure::NotBuilt("relight events"))
-}
-
-/// `relight logs`.
-///
-/// # Errors
-/// The run cannot be read.
-pub fn logs(_run_dir: &Path, _logs: &LogsArgs) -> Result<Outcome, Failure> {
-    Err(Failure::NotBuilt("relight logs"))
-}
-
-/// `relight gc`.
-///
-/// # Errors
-/// The directory cannot be read, or a run cannot be removed.
-pub fn gc(_base: &Path, _gc: &GcArgs) -> Result<Outcome, Failure> {
-    Err(Failure::NotBuilt("relight gc"))
 }

@@ -9,6 +9,7 @@ pub mod failure;
 pub mod flags;
 pub mod generate;
 pub mod inject;
+pub mod inspecting;
 pub mod interpreter;
 pub mod landing;
 pub mod output;
@@ -71,13 +72,11 @@ fn perform(process: &facts::Process, command: Parsed) -> Result<Outcome, Failure
     match command {
         Parsed::Run { flags, program } => run::run(process, &flags, &program),
         Parsed::ConfigShow { show, program } => show::config(process, &show, &program),
-        Parsed::Other(Command::Status(which)) => {
-            landing::status(&runs::find(process, &which.run)?, which.json)
-        }
-        Parsed::Other(Command::Why(which)) => landing::why(&runs::find(process, &which.run)?, which.json),
-        Parsed::Other(Command::Events(events)) => landing::events(process, &events),
-        Parsed::Other(Command::Logs(logs)) => landing::logs(&runs::find(process, &logs.run)?, &logs),
-        Parsed::Other(Command::Gc(gc)) => landing::gc(&runs::base(process, gc.run_dir.as_deref())?, &gc),
+        Parsed::Other(Command::Status(args)) => inspecting::show_status(process, &args),
+        Parsed::Other(Command::Why(args)) => inspecting::show_why(process, &args),
+        Parsed::Other(Command::Events(args)) => inspecting::show_events(process, &args),
+        Parsed::Other(Command::Logs(args)) => inspecting::show_logs(process, &args),
+        Parsed::Other(Command::Gc(args)) => inspecting::collect(process, &args),
         Parsed::Other(Command::Inject(inject)) => inject::inject(process, &inject),
         Parsed::Other(Command::Gen { what }) => {
             output::print(&generate::text(what)).map(|()| Outcome::Finished)

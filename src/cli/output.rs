@@ -10,8 +10,16 @@ use super::failure::Failure;
 /// # Errors
 /// The stream cannot be written, except that nobody reads it any more.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_bytes(text.as_bytes())
+}
+
+/// As [`print`], for what a rank wrote.
+///
+/// # Errors
+/// As [`print`].
+pub fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(bytes).and_then(|()| out.flush()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::Output(error)),
         Ok(()) | Err(_) => Ok(()),
     }
@@ -29,7 +37,12 @@ pub fn failure(failure: &Failure) {
     let mut text = format!("relight: error: {failure}");
     let mut cause = failure.source();
     while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
+        // Some sentences name their cause already.
+        let said = error.to_string();
+        let words = said.split(" (os error").next().unwrap_or_default();
+        if !text.contains(words) {
+            text.push_str(&format!(": {said}"));
+        }
         cause = error.source();
     }
     text.push('\n');

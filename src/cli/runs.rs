@@ -9,7 +9,10 @@ use super::failure::Failure;
 use super::flags::{RunOptions, RunRef};
 use super::run;
 use crate::domain::env;
-use crate::domain::suggest::closest;
+use crate::inspect::logs::LogsError;
+use crate::store::IoTrouble;
+use crate::store::layout::LayoutError;
+use crate::store::look::{self, FindError};
 
 /// A run that is not there.
 #[derive(Debug, thiserror::Error)]
@@ -21,20 +24,24 @@ pub enum RunsError {
         base: PathBuf,
     },
     /// No run of this name.
-    #[error("there is no run '{run}' under {}", base.display())]
-    NoSuchRun {
-        /// As typed.
-        run: String,
-        /// Where it was looked for.
-        base: PathBuf,
-        /// What may be meant.
-        closest: Option<String>,
-    },
-    /// Not the directory of a run.
-    #[error("{} is no run directory: there is no run.json in it", path.display())]
-    NotARun {
-        /// As typed.
+    #[error(transparent)]
+    Find(#[from] FindError),
+    /// What is there is no run directory of ours.
+    #[error(transparent)]
+    Layout(LayoutError),
+    /// A file cannot be read.
+    #[error(transparent)]
+    Io(IoTrouble),
+    /// There is no output to show.
+    #[error(transparent)]
+    Logs(#[from] LogsError),
+    /// The directory for run directories cannot be made.
+    #[error("cannot make the directory {} for run directories", path.display())]
+    CannotMake {
+        /// The directory.
         path: PathBuf,
+        /// Why.
+        source: io::Error,
     },
     /// The directory cannot be read.
     #[error("cannot read {}", path.display())]
@@ -51,11 +58,10 @@ impl RunsError {
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NoSuchRun { closest: Some(word), .. } => Some(format!("did you mean '{word}'?")),
-            Self::NoSuchRun { .. } | Self::None { .. } => {
-                Some("runs of another place: --run-dir DIR".to_owned())
-            }
-            Self::NotARun { .. } | Self::Unreadable { .. } => None,
+            Self::Find(error) => Some(error.hint()),
+            Self::Logs(error) => Some(error.hint().to_owned()),
+            Self::None { .. } => Some("runs of another place: --run-dir DIR".to_owned()),
+            Self::Layout(_) | Self::Io(_) | Self::Unreadable { .. } | Self::CannotMake { .. } => None,
         }
     }
 }
@@ -80,32 +86,23 @@ pub fn find(process: &Process, which: &RunRef) -> Result<PathBuf, Failure> {
         (None, Some(outer)) => PathBuf::from(outer),
         (run_dir, _) => base(process, run_dir.as_deref())?,
     };
-    if let Some(path) = which.run.as_deref().filter(|run| run.contains('/')) {
-        return is_run(&process.cwd.join(path)).map_err(|source| match source.kind() {
-            io::ErrorKind::NotFound => RunsError::NotARun { path: PathBuf::from(path) }.into(),
-            _ => unreadable(Path::new(path), source),
-        });
+    if let Some(path) = which.run.as_deref().filter(|run| run.contains('/') || *run == ".") {
+        return match process.cwd.join(path) {
+            path if path.join("run.json").is_file() => Ok(path),
+            _ => {
+                Err(RunsError::Find(FindError::Nothing { wanted: path.to_owned(), base, close: None }).into())
+            }
+        };
     }
-    let id = which.run.as_deref().or_else(|| process.var(env::RELIGHT_RUN_ID));
-    let Some(id) = id else { return newest(&base) };
-    is_run(&base.join(id)).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => {
-            let names = list(&base).unwrap_or_default();
-            let names = names.iter().filter_map(|(_, path)| path.file_name()?.to_str());
-            let closest = closest(id, names).map(str::to_owned);
-            RunsError::NoSuchRun { run: id.to_owned(), base: base.clone(), closest }.into()
-        }
-        _ => unreadable(&base.join(id), error),
-    })
+    match which.run.as_deref().or_else(|| process.var(env::RELIGHT_RUN_ID)) {
+        Some(id) if base.is_dir() => Ok(look::find(&base, id).map_err(RunsError::Find)?),
+        Some(_) => Err(RunsError::None { base }.into()),
+        None => newest(&base),
+    }
 }
 
 fn unreadable(path: &Path, source: io::Error) -> Failure {
     RunsError::Unreadable { path: path.to_owned(), source }.into()
-}
-
-/// A run's directory holds `run.json`.
-fn is_run(path: &Path) -> io::Result<PathBuf> {
-    std::fs::metadata(path.join("run.json")).map(|_| path.to_owned())
 }
 
 fn newest(base: &Path) -> Result<PathBuf, Failure> {

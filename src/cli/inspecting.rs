@@ -1,0 +1,110 @@
+//! Commands that show what a run directory says.
+
+use std::path::Path;
+
+use super::facts::Process;
+use super::failure::Failure;
+use super::flags::{EventsArgs, GcArgs, LogsArgs, StatusArgs, WhyArgs};
+use super::landing::{is_running_here, now_ms};
+use super::runs::RunsError;
+use super::{output, runs};
+use crate::domain::exit_code::Outcome;
+use crate::domain::ids::{Attempt, Rank};
+use crate::inspect::status::Alive;
+use crate::inspect::{Clock, Said, events, gc, logs, replay, status, why};
+use crate::store::look::{self, RunView};
+
+fn said(said: &Said) -> Result<Outcome, Failure> {
+    output::print(&said.text).map(|()| Outcome::of(said.code))
+}
+
+fn read(dir: &Path) -> Result<RunView, Failure> {
+    Ok(look::read_run(dir).map_err(RunsError::Layout)?)
+}
+
+/// `relight status`.
+///
+/// # Errors
+/// There is no such run, or it cannot be read.
+pub fn show_status(process: &Process, args: &StatusArgs) -> Result<Outcome, Failure> {
+    let dir = runs::find(process, &args.run)?;
+    let view = read(&dir)?;
+    let alive = if is_running_here(process, &dir) {
+        Alive::Yes
+    } else if view.status.as_ref().is_some_and(|status| status.leader.as_str() == process.node()) {
+        Alive::No
+    } else {
+        Alive::Unknown
+    };
+    said(&status::render(&view, alive, now_ms(), args.json, &Clock::local()))
+}
+
+/// `relight why`.
+///
+/// # Errors
+/// There is no such run, or it cannot be read.
+pub fn show_why(process: &Process, args: &WhyArgs) -> Result<Outcome, Failure> {
+    let view = read(&runs::find(process, &args.run)?)?;
+    said(&why::render(&view, args.incident, &Clock::local()))
+}
+
+/// `relight events`.
+///
+/// # Errors
+/// There is no such run, or it cannot be read.
+pub fn show_events(process: &Process, args: &EventsArgs) -> Result<Outcome, Failure> {
+    let view = read(&runs::find(process, &args.run)?)?;
+    if args.replay {
+        said(&replay::render(&view))
+    } else {
+        said(&events::render(&view, args.json, &Clock::local()))
+    }
+}
+
+/// `relight logs`.
+///
+/// # Errors
+/// There is no such run, attempt or rank, or a file cannot be read.
+pub fn show_logs(process: &Process, args: &LogsArgs) -> Result<Outcome, Failure> {
+    let view = read(&runs::find(process, &args.run)?)?;
+    let wanted = logs::Wanted { rank: args.rank.map(Rank), attempt: args.attempt.map(Attempt), stream: None };
+    let sources = logs::sources(&view, &wanted).map_err(RunsError::Logs)?;
+    for source in &sources {
+        let tail =
+            |path: &Path| look::tail(path, args.lines, |line| source.keeps(line)).map_err(RunsError::Io);
+        if sources.len() > 1 {
+            output::print(&format!("==> {} <==\n", source.title))?;
+        }
+        let newest = tail(&source.path)?;
+        // What came before is only of interest when everything is wanted.
+        if args.lines.is_none()
+            && let Some(older) = tail(&source.older())?
+        {
+            output::print_bytes(&older)?;
+        }
+        output::print_bytes(&newest.unwrap_or_default())?;
+    }
+    Ok(Outcome::Finished)
+}
+
+/// `relight gc`.
+///
+/// # Errors
+/// The directory cannot be read.
+pub fn collect(process: &Process, args: &GcArgs) -> Result<Outcome, Failure> {
+    let base = runs::base(process, args.run_dir.as_deref())?;
+    let listed = match look::list(&base) {
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        other => other.map_err(RunsError::Io)?,
+    };
+    let rule = gc::Rule { older_than_days: args.older_than, keep: args.keep };
+    let verdicts = gc::plan(&listed, rule, now_ms(), |run| is_running_here(process, &run.dir));
+    let decided: Vec<_> = listed.into_iter().zip(verdicts).collect();
+    let mut failed = Vec::new();
+    for (run, _) in decided.iter().filter(|(_, verdict)| !args.dry_run && *verdict == gc::Verdict::Remove) {
+        if let Err(error) = look::remove(&run.dir) {
+            failed.push((run.dir.clone(), error.to_string()));
+        }
+    }
+    said(&gc::render(&base, &decided, &failed, now_ms(), args.dry_run))
+}
