@@ -180,7 +180,7 @@ pub enum Failure {
     Image(#[from] ImageError),
     /// The agent's configuration cannot be encoded.
     #[error("cannot hand the settings over to the agent")]
-    Handover(#[from] postcard::Error),
+    Handover(#[from] crate::node::BootError),
     /// A process of this program that only the program itself starts, or a part that this build lacks.
     #[error("{0} is not part of this build")]
     NotBuilt(&'static str),

@@ -12,15 +12,18 @@ use super::inject::ProcessId;
 use super::output;
 use super::run::Launch;
 use super::runs::RunsError;
+use crate::domain::console::Banner;
 use crate::domain::env;
 use crate::domain::exit_code::{self, Outcome};
-use crate::domain::settings::{Origin, Value};
+use crate::domain::settings::{AgentConfig, NodeContext, Origin, Value};
 use crate::guardian::{self, GuardianConfig};
+use crate::logs::spec::LogSpec;
+use crate::node::{self, Boot};
 use crate::sys::capability::Capabilities;
 use crate::sys::dirs;
 use crate::sys::lock::{Holder, Lock, LockError};
 use crate::sys::memexec::Image;
-use crate::sys::{inherited, pidfd, process, procfs};
+use crate::sys::{files, inherited, pidfd, process, procfs, signals};
 
 /// A worker's end of its socket.
 const WORKER_SOCKET: i32 = 3;
@@ -28,8 +31,13 @@ const WORKER_SOCKET: i32 = 3;
 /// The agent's process; returns its exit code.
 #[must_use]
 pub fn agent() -> u8 {
-    output::failure(&Failure::NotBuilt("the agent"));
-    exit_code::USAGE
+    match node::agent_main() {
+        Ok(never) => match never {},
+        Err(error) => {
+            output::complain(&format!("relight: error: {error}\n"));
+            exit_code::FAILED
+        }
+    }
 }
 
 /// A worker's process, by kind; returns its exit code.
@@ -79,15 +87,64 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
         args: vec!["__agent".into()],
         env: tz.cloned().collect(),
         cwd: "/".into(),
-        config: postcard::to_stdvec(&config)?,
+        config: boot(process, config).encode()?,
         lock: Some(lock),
         nofile: None,
         caps,
         numbers: crate::domain::guardian::Numbers::default(),
         say: Box::new(|said| output::complain(&format!("relight: {said}\n"))),
     };
-    drop(config);
     process::exit_now(guardian::run(guardian))
+}
+
+/// What every agent of this launch is told.
+fn boot(process: &Process, config: AgentConfig) -> Boot {
+    let AgentConfig { spec, node, context } = config;
+    let banner = Banner {
+        run: spec.run_id.clone(),
+        nodes: spec.max_nodes,
+        nproc: node.nproc,
+        interpreter: context.interpreter.display().to_string(),
+        interpreter_from: context.interpreter_from.clone(),
+        omp_threads: omp_threads(&context),
+        dir: context.run_dir.display().to_string(),
+        interactive: spec.interactive,
+        max_restarts: spec.max_restarts,
+        ignored: context.ignored.clone(),
+    };
+    let logs = LogSpec {
+        dir: context.log_dir.clone(),
+        redirects: context.redirects.clone(),
+        tee: context.tee.clone(),
+        console: context.console_ranks.as_ref().map(|ranks| ranks.iter().copied().collect()),
+        role: spec.role.clone(),
+        host: context.node.as_str().split('.').next().unwrap_or_default().to_owned(),
+        ..LogSpec::default()
+    };
+    let for_workers = [env::TZ, env::RELIGHT_LOG];
+    let worker_env =
+        for_workers.iter().filter_map(|var| Some((var.name.to_owned(), process.var(*var)?.to_owned())));
+    Boot {
+        logs,
+        banner,
+        make_parents: true,
+        uid: files::my_uid(),
+        ignore_hangup: signals::is_ignored(signals::number::SIGHUP),
+        fallbacks: context.fallbacks.clone(),
+        worker_env: worker_env.collect(),
+        spec,
+        node,
+        context,
+    }
+}
+
+/// `OMP_NUM_THREADS` as the ranks will see it.
+fn omp_threads(context: &NodeContext) -> Option<String> {
+    if context.omp_by_us {
+        return Some("1".to_owned());
+    }
+    let set = context.base_env.iter().find(|(name, _)| name == env::OMP_NUM_THREADS.name);
+    set.map(|(_, value)| value.to_string_lossy().into_owned())
 }
 
 /// The lock of a run on this node.

@@ -12,4 +12,6 @@ pub use args::{Args, Facts};
 pub use file::{ConfigFile, FileError, Line};
 pub use key::{IGNORED, Key};
 pub use resolve::{AgentConfig, NodeContext, Place, Row, Settings, SettingsError};
-pub use value::{LogDir, Nodes, Nproc, Origin, StreamMap, Streams, Value, ValueProblem, duration_ms};
+pub use value::{
+    LogDir, Nodes, Nproc, Origin, StreamMap, Streams, Value, ValueProblem, duration_ms, stream_map,
+};

@@ -1,15 +1,15 @@
 //! Which stream goes to which file and whether the console shows it; torchrun's `--redirects`, `--tee`,
 //! `--local-ranks-filter` and `--log-line-prefix-template`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
 use super::wire::{Source, Stream};
 use crate::domain::ids::{Attempt, LocalRank};
+use crate::domain::settings::{StreamMap, Streams};
 
 /// Above so many ranks in the world the console shows rank 0 only.
 pub const CONSOLE_RANKS: u32 = 16;
@@ -17,142 +17,12 @@ pub const CONSOLE_RANKS: u32 = 16;
 /// How long the combined log gets before it becomes `combined.log.1`, in bytes.
 pub const COMBINED_LIMIT: u64 = 64 << 20;
 
-/// A set of the two output streams: torchrun's 0, 1 (stdout), 2 (stderr), 3 (both).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "u8", into = "u8")]
-pub struct Streams(u8);
-
-impl Streams {
-    /// Neither.
-    pub const NONE: Self = Self(0);
-    /// Standard output.
-    pub const OUT: Self = Self(1);
-    /// Standard error.
-    pub const ERR: Self = Self(2);
-    /// Both.
-    pub const BOTH: Self = Self(3);
-
-    /// Is `stream` in the set?
-    #[must_use]
-    pub fn has(self, stream: Stream) -> bool {
-        self.0 & (1 << stream.index()) != 0
+/// Is `stream` in the set?
+fn has(streams: Streams, stream: Stream) -> bool {
+    match stream {
+        Stream::Out => streams.stdout,
+        Stream::Err => streams.stderr,
     }
-}
-
-impl TryFrom<u8> for Streams {
-    type Error = StreamMapError;
-
-    fn try_from(value: u8) -> Result<Self, StreamMapError> {
-        if value <= 3 { Ok(Self(value)) } else { Err(StreamMapError::Value { value: value.to_string() }) }
-    }
-}
-
-impl From<Streams> for u8 {
-    fn from(s: Streams) -> Self {
-        s.0
-    }
-}
-
-impl FromStr for Streams {
-    type Err = StreamMapError;
-
-    fn from_str(s: &str) -> Result<Self, StreamMapError> {
-        match s {
-            "0" => Ok(Self::NONE),
-            "1" => Ok(Self::OUT),
-            "2" => Ok(Self::ERR),
-            "3" => Ok(Self::BOTH),
-            _ => Err(StreamMapError::Value { value: s.into() }),
-        }
-    }
-}
-
-/// Why a value of `--redirects` or `--tee` is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StreamMapError {
-    /// Nothing given.
-    #[error("an empty value: give 0, 1 (stdout), 2 (stderr) or 3 (both), or a map such as 0:3,1:1")]
-    Empty,
-    /// Not one of the four sets.
-    #[error("`{value}` is not 0 (none), 1 (stdout), 2 (stderr) or 3 (both)")]
-    Value {
-        /// As given.
-        value: String,
-    },
-    /// An entry of a map that is not `local rank:value`.
-    #[error("`{entry}` is not LOCAL_RANK:VALUE (a map is written as 0:3,1:1)")]
-    Entry {
-        /// As given.
-        entry: String,
-    },
-}
-
-/// A set of streams for every local rank: one value for all, or a map in which a rank that is not
-/// mentioned has none.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamMap {
-    /// For ranks without an entry.
-    pub others: Streams,
-    /// By local rank.
-    pub ranks: BTreeMap<u32, Streams>,
-}
-
-impl StreamMap {
-    /// The same for every rank.
-    #[must_use]
-    pub fn all(streams: Streams) -> Self {
-        Self { others: streams, ranks: BTreeMap::new() }
-    }
-
-    /// The set for one local rank.
-    #[must_use]
-    pub fn of(&self, local_rank: LocalRank) -> Streams {
-        self.ranks.get(&local_rank.0).copied().unwrap_or(self.others)
-    }
-}
-
-impl FromStr for StreamMap {
-    type Err = StreamMapError;
-
-    /// torchrun's syntax; local ranks of several digits are accepted too. An entry given twice: the later.
-    fn from_str(s: &str) -> Result<Self, StreamMapError> {
-        if s.is_empty() {
-            return Err(StreamMapError::Empty);
-        }
-        if !s.contains([':', ',']) {
-            return Ok(Self::all(s.parse()?));
-        }
-        let mut ranks = BTreeMap::new();
-        for entry in s.split(',') {
-            let bad = || StreamMapError::Entry { entry: entry.into() };
-            let (rank, value) = entry.split_once(':').ok_or_else(bad)?;
-            if rank.is_empty() || !rank.bytes().all(|b| b.is_ascii_digit()) {
-                return Err(bad());
-            }
-            ranks.insert(rank.parse().map_err(|_| bad())?, value.parse()?);
-        }
-        Ok(Self { others: Streams::NONE, ranks })
-    }
-}
-
-/// Why a value of `--local-ranks-filter` is none.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{entry}` is no local rank: give a comma-separated list of integers, e.g. 0,1,2")]
-pub struct FilterError {
-    /// The entry as given.
-    pub entry: String,
-}
-
-/// Reads `--local-ranks-filter`; an empty text is no filter.
-///
-/// # Errors
-/// An entry that is no integer.
-pub fn parse_filter(s: &str) -> Result<Option<BTreeSet<u32>>, FilterError> {
-    if s.trim().is_empty() {
-        return Ok(None);
-    }
-    let read = |e: &str| e.trim().parse().map_err(|_| FilterError { entry: e.trim().into() });
-    s.split(',').map(read).collect::<Result<_, _>>().map(Some)
 }
 
 /// How the console shows a stream.
@@ -224,7 +94,7 @@ impl LogSpec {
     /// The file of one stream; only redirected and tee'd ones have one.
     #[must_use]
     pub fn stream_file(&self, attempt: Attempt, local_rank: LocalRank, stream: Stream) -> Option<PathBuf> {
-        if !self.redirects.of(local_rank).has(stream) && !self.tee.of(local_rank).has(stream) {
+        if !has(self.redirects.of(local_rank.0), stream) && !has(self.tee.of(local_rank.0), stream) {
             return None;
         }
         self.rank_dir(attempt, local_rank).map(|d| d.join(format!("{}.log", stream.name())))
@@ -245,9 +115,9 @@ impl LogSpec {
         };
         if !wanted {
             Show::Nothing
-        } else if self.tee.of(source.local_rank).has(stream) {
+        } else if has(self.tee.of(source.local_rank.0), stream) {
             Show::Lines
-        } else if self.redirects.of(source.local_rank).has(stream) {
+        } else if has(self.redirects.of(source.local_rank.0), stream) {
             Show::Nothing
         } else {
             Show::Raw
@@ -305,41 +175,12 @@ mod tests {
         Source { attempt: Attempt(2), local_rank: LocalRank(local), rank: Rank(rank), world_size }
     }
 
-    #[test]
-    fn stream_maps() {
-        let all = |s| Ok(StreamMap::all(s));
-        assert_eq!("0".parse(), all(Streams::NONE));
-        assert_eq!("3".parse(), all(Streams::BOTH));
-        let map: StreamMap = "0:3,1:1,12:2".parse().unwrap();
-        assert_eq!(map.of(LocalRank(0)), Streams::BOTH);
-        assert_eq!(map.of(LocalRank(1)), Streams::OUT);
-        assert_eq!(map.of(LocalRank(12)), Streams::ERR);
-        assert_eq!(map.of(LocalRank(2)), Streams::NONE);
-        assert_eq!("0:1,0:2".parse::<StreamMap>().unwrap().of(LocalRank(0)), Streams::ERR);
-        for (bad, says) in [
-            ("", "empty value"),
-            ("4", "`4` is not 0 (none)"),
-            ("33", "`33`"),
-            ("x", "`x`"),
-            ("0:4", "`4`"),
-            ("0:", "`` is not"),
-            (":1", "`:1` is not LOCAL_RANK:VALUE"),
-            ("0:1,", "`` is not LOCAL_RANK"),
-            ("+1:1", "`+1:1`"),
-            ("0:1,3", "`3` is not LOCAL_RANK"),
-            ("99999999999:1", "`99999999999:1`"),
-        ] {
-            let e = bad.parse::<StreamMap>().unwrap_err().to_string();
-            assert!(e.contains(says), "{bad}: {e}");
-        }
+    fn map(text: &str) -> StreamMap {
+        crate::domain::settings::stream_map(text).unwrap()
     }
 
-    #[test]
-    fn filters() {
-        assert_eq!(parse_filter(""), Ok(None));
-        assert_eq!(parse_filter("0, 2,10"), Ok(Some(BTreeSet::from([0, 2, 10]))));
-        assert!(parse_filter("0,a").unwrap_err().to_string().contains("`a`"));
-        assert!(parse_filter("0,").is_err());
+    fn filter(text: &str) -> Option<BTreeSet<u32>> {
+        (!text.is_empty()).then(|| text.split(',').map(|r| r.parse().unwrap()).collect())
     }
 
     #[test]
@@ -389,9 +230,9 @@ mod tests {
         for (r, t, f, (local, rank, world), show, file) in table {
             let spec = LogSpec {
                 dir: Some("/logs/run_n1".into()),
-                redirects: r.parse().unwrap(),
-                tee: t.parse().unwrap(),
-                console: parse_filter(f).unwrap(),
+                redirects: map(r),
+                tee: map(t),
+                console: filter(f),
                 ..LogSpec::default()
             };
             let s = source(*local, *rank, *world);
@@ -406,11 +247,7 @@ mod tests {
 
     #[test]
     fn paths() {
-        let mut spec = LogSpec {
-            dir: Some("/l/r_n".into()),
-            redirects: StreamMap::all(Streams::ERR),
-            ..LogSpec::default()
-        };
+        let mut spec = LogSpec { dir: Some("/l/r_n".into()), redirects: map("2"), ..LogSpec::default() };
         let (a, l) = (Attempt(3), LocalRank(12));
         let text = |p: Option<PathBuf>| p.map(|p| p.display().to_string());
         assert_eq!(text(spec.stream_file(a, l, Stream::Err)).unwrap(), "/l/r_n/attempt_3/12/stderr.log");
@@ -423,9 +260,8 @@ mod tests {
 
     #[test]
     fn spec_is_plain_data() {
-        let spec = LogSpec { tee: "0:3,1:1".parse().unwrap(), ..LogSpec::default() };
+        let spec = LogSpec { tee: map("0:3,1:1"), ..LogSpec::default() };
         let text = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<LogSpec>(&text).unwrap(), spec);
-        assert!(serde_json::from_str::<Streams>("4").is_err());
     }
 }

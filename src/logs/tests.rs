@@ -11,10 +11,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::pump::{Config, Event, Flushed, Handle, Pump, Tail, Trouble};
-use super::spec::{LogSpec, StreamMap, Streams};
+use super::spec::LogSpec;
 use super::wire::{Source, Stream};
 use super::worker;
 use crate::domain::ids::{Attempt, LocalRank, Rank};
+use crate::domain::settings::{StreamMap, Streams};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -164,8 +165,11 @@ fn files_hold_exactly_what_was_written() {
 #[test]
 fn files_exist_only_where_asked_and_the_combined_log_always() {
     let dir = tempfile::tempdir().unwrap();
-    let spec =
-        LogSpec { dir: Some(dir.path().into()), redirects: "1:2".parse().unwrap(), ..LogSpec::default() };
+    let spec = LogSpec {
+        dir: Some(dir.path().into()),
+        redirects: crate::domain::settings::stream_map("1:2").unwrap(),
+        ..LogSpec::default()
+    };
     let bench = Bench::new(spec, |_| ());
     let (out, out_w) = pipe().unwrap();
     let worker = bench.worker(out_w, null());

@@ -47,7 +47,7 @@ impl Board {
             })
             .collect();
         if let Some(mut status) = state.last.clone() {
-            status.ranks = state.ranks.clone();
+            status.rank_processes = state.ranks.clone();
             state.publish(status);
         }
     }
@@ -81,8 +81,8 @@ impl Board {
             incident: ledger.next_incident().checked_sub(1),
             waiting: None,
             nodes: nodes.collect(),
-            agent: Some(state.agent),
-            ranks: state.ranks.clone(),
+            agent_process: Some(state.agent),
+            rank_processes: state.ranks.clone(),
         };
         state.publish(status);
     }

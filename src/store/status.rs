@@ -77,10 +77,10 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// The agent that wrote this, on its node.
     #[serde(default)]
-    pub agent: Option<ProcessRef>,
+    pub agent_process: Option<ProcessRef>,
     /// The ranks that live on that node.
     #[serde(default)]
-    pub ranks: Vec<RankRef>,
+    pub rank_processes: Vec<RankRef>,
 }
 
 /// A process that cannot be mistaken for a later one of the same number.

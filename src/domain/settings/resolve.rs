@@ -299,8 +299,8 @@ impl Settings {
             no_python: layers.flag(Key::NoPython)?,
             log_dir: layers
                 .get(Key::LogDir, value::log_dir, || (LogDir::InRunDir, "in the run directory"))?,
-            redirects: layers.get(Key::Redirects, value::streams, streams)?,
-            tee: layers.get(Key::Tee, value::streams, streams)?,
+            redirects: layers.get(Key::Redirects, value::stream_map, streams)?,
+            tee: layers.get(Key::Tee, value::stream_map, streams)?,
             role: layers.get(Key::Role, value::role, || ("default".to_owned(), ""))?,
             console_ranks: layers.get(Key::LocalRanksFilter, value::ranks, || (None, "all ranks"))?,
             shutdown_timeout_ms: layers.get(

@@ -155,7 +155,18 @@ pub struct StreamMap {
     pub ranks: BTreeMap<u32, Streams>,
 }
 
+impl Streams {
+    /// Standard output and standard error.
+    pub const BOTH: Self = Self { stdout: true, stderr: true };
+}
+
 impl StreamMap {
+    /// The same for every rank.
+    #[must_use]
+    pub fn all(streams: Streams) -> Self {
+        Self { others: streams, ranks: BTreeMap::new() }
+    }
+
     /// What holds for one local rank.
     #[must_use]
     pub fn of(&self, local_rank: u32) -> Streams {
@@ -257,7 +268,7 @@ pub(super) fn max_restarts(text: &str) -> Result<Option<u32>, ValueProblem> {
     if text == "unlimited" { Ok(None) } else { number(text, i32::MAX as u32).map(Some) }
 }
 
-pub(super) fn streams(text: &str) -> Result<StreamMap, ValueProblem> {
+pub fn stream_map(text: &str) -> Result<StreamMap, ValueProblem> {
     let mask = |text: &str| match text {
         "0" => Ok(Streams::default()),
         "1" => Ok(Streams { stdout: true, stderr: false }),
@@ -409,9 +420,9 @@ mod tests {
             ("x:1", Err(ValueProblem::NotStreams)),
             ("0:1,0:2", Err(ValueProblem::RankTwice(0))),
         ] {
-            assert_eq!(streams(text).map(|map| map.to_string()), shown.map(str::to_owned), "{text}");
+            assert_eq!(stream_map(text).map(|map| map.to_string()), shown.map(str::to_owned), "{text}");
         }
-        let map = streams("1:3").unwrap();
+        let map = stream_map("1:3").unwrap();
         assert_eq!(map.of(0), Streams::default());
         assert_eq!(map.of(1), Streams { stdout: true, stderr: true });
     }
