@@ -1,10 +1,8 @@
-//! `relight inject`: signals to the processes of a run, found by what the run's status says of them, else by the
-//! environment that ranks were started with. A process
+//! `relight inject`: signals to the processes of a run, found by what the run's status says of them. A process
 //! is signalled only when its start time is the one that was found: a number that was given to another process
 //! meanwhile is never hit.
 
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
@@ -13,10 +11,8 @@ use super::facts::Process;
 use super::failure::Failure;
 use super::flags::{Fault, InjectArgs};
 use super::{output, runs};
-use crate::domain::env::{self, EnvVar};
 use crate::domain::exit::signal_name;
 use crate::domain::exit_code::Outcome;
-use crate::sys::procfs;
 
 /// A fault that could not be injected.
 #[derive(Debug, thiserror::Error)]
@@ -178,11 +174,7 @@ pub fn inject(process: &Process, args: &InjectArgs) -> Result<Outcome, Failure> 
         Fault::StopAgent => (Target::Agent, STOP),
     };
     let run_dir = runs::find(process, &args.run)?;
-    let found = match status(&run_dir)?.process(target) {
-        Some(found) => Some(found),
-        None => find_by_environment(&run_dir, target),
-    };
-    let found = found.ok_or(InjectError::NotThere { what: target })?;
+    let found = status(&run_dir)?.process(target).ok_or(InjectError::NotThere { what: target })?;
     send(target, found, signal)?;
     let text = format!("{} sent to {target} (process {})\n", signal_name(signal), found.pid);
     output::print(&text).map(|()| Outcome::Finished)
@@ -195,50 +187,9 @@ fn status(run_dir: &Path) -> Result<StatusPids, InjectError> {
     let path = run_dir.join("status.json");
     let text = match std::fs::read(&path) {
         Ok(text) => text,
-        // Not written yet: what runs can be found without it.
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(StatusPids::default()),
         Err(source) => return Err(InjectError::Unreadable { path, source }),
     };
     serde_json::from_slice(&text).map_err(|source| InjectError::NoStatus { path, source })
-}
-
-/// The process among those of this node, by the environment that a rank was started with: the run, its place,
-/// its rank, and an agent as its parent. `None` where there is none (or it may not be looked at).
-fn find_by_environment(run_dir: &Path, target: Target) -> Option<ProcessId> {
-    let run = (run_dir.file_name()?, run_dir.parent()?.canonicalize().ok()?);
-    let entries = std::fs::read_dir("/proc").ok()?.flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    for pid in pids {
-        // The start time first: what is read afterwards is of this process, or of none.
-        let Some(stat) = procfs::stat(pid) else { continue };
-        let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else { continue };
-        let variable = |var: EnvVar| {
-            let mut all = environ.split(|byte| *byte == 0);
-            all.find_map(|pair| pair.strip_prefix(var.name.as_bytes())?.strip_prefix(b"="))
-        };
-        let is_ours = variable(env::RELIGHT_RUN_ID) == Some(run.0.as_bytes())
-            && variable(env::RELIGHT_RUN_DIR) == Some(run.1.as_os_str().as_bytes());
-        if !is_ours || !is_agent(stat.parent) {
-            continue;
-        }
-        match target {
-            Target::Agent => {
-                let start_time = procfs::start_time(stat.parent)?;
-                return Some(ProcessId { pid: stat.parent, start_time });
-            }
-            Target::Rank(rank) if variable(env::RANK) == Some(rank.to_string().as_bytes()) => {
-                return Some(ProcessId { pid, start_time: stat.start_time });
-            }
-            Target::Rank(_) => {}
-        }
-    }
-    None
-}
-
-/// Whether the process was started as an agent.
-fn is_agent(pid: i32) -> bool {
-    std::fs::read(format!("/proc/{pid}/cmdline"))
-        .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(b"__agent".as_slice()))
 }
 
 /// A signal by name, with or without `SIG`, or by number.
