@@ -1,5 +1,4 @@
-//! `relight inject`: signals to the processes of a run, found by what the run's status says of them, else by the
-//! environment that ranks were started with. A process
+//! `relight inject`: signals to the processes of a run, found by what the run's status says of them. A process
 //! is signalled only when its start time is the one that was found: a number that was given to another process
 //! meanwhile is never hit.
 
@@ -12,7 +11,6 @@ use super::facts::Process;
 use super::failure::Failure;
 use super::flags::{Fault, InjectArgs};
 use super::{output, runs};
-
 use crate::domain::exit::signal_name;
 use crate::domain::exit_code::Outcome;
 

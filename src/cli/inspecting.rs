@@ -69,21 +69,7 @@ pub fn show_logs(process: &Process, args: &LogsArgs) -> Result<Outcome, Failure>
     let view = read(&runs::find(process, &args.run)?)?;
     let wanted = logs::Wanted { rank: args.rank.map(Rank), attempt: args.attempt.map(Attempt), stream: None };
     let sources = logs::sources(&view, &wanted).map_err(RunsError::Logs)?;
-    for source in &sources {
-        let tail =
-            |path: &Path| look::tail(path, args.lines, |line| source.keeps(line)).map_err(RunsError::Io);
-        if sources.len() > 1 {
-            output::print(&format!("==> {} <==\n", source.title))?;
-        }
-        let newest = tail(&source.path)?;
-        // What came before is only of interest when everything is wanted.
-        if args.lines.is_none()
-            && let Some(older) = tail(&source.older())?
-        {
-            output::print_bytes(&older)?;
-        }
-        output::print_bytes(&newest.unwrap_or_default())?;
-    }
+    output::print_bytes(&logs::read(&sources, args.lines).map_err(RunsError::Io)?)?;
     Ok(Outcome::Finished)
 }
 
@@ -93,18 +79,12 @@ pub fn show_logs(process: &Process, args: &LogsArgs) -> Result<Outcome, Failure>
 /// The directory cannot be read.
 pub fn collect(process: &Process, args: &GcArgs) -> Result<Outcome, Failure> {
     let base = runs::base(process, args.run_dir.as_deref())?;
-    let listed = match look::list(&base) {
-        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => Vec::new(),
-        other => other.map_err(RunsError::Io)?,
-    };
     let rule = gc::Rule { older_than_days: args.older_than, keep: args.keep };
-    let verdicts = gc::plan(&listed, rule, now_ms(), |run| is_running_here(process, &run.dir));
-    let decided: Vec<_> = listed.into_iter().zip(verdicts).collect();
-    let mut failed = Vec::new();
-    for (run, _) in decided.iter().filter(|(_, verdict)| !args.dry_run && *verdict == gc::Verdict::Remove) {
-        if let Err(error) = look::remove(&run.dir) {
-            failed.push((run.dir.clone(), error.to_string()));
+    match gc::run(&base, rule, now_ms(), args.dry_run, |run| is_running_here(process, &run.dir)) {
+        Ok(done) => said(&done),
+        Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
+            Err(RunsError::None { base }.into())
         }
+        Err(error) => Err(RunsError::Io(error).into()),
     }
-    said(&gc::render(&base, &decided, &failed, now_ms(), args.dry_run))
 }

@@ -26,6 +26,12 @@ pub enum RunsError {
     /// No run of this name.
     #[error(transparent)]
     Find(#[from] FindError),
+    /// A path that leads to no run.
+    #[error("{} is no run directory: there is no run.json in it", path.display())]
+    NotARun {
+        /// As typed.
+        path: PathBuf,
+    },
     /// What is there is no run directory of ours.
     #[error(transparent)]
     Layout(LayoutError),
@@ -61,7 +67,11 @@ impl RunsError {
             Self::Find(error) => Some(error.hint()),
             Self::Logs(error) => Some(error.hint().to_owned()),
             Self::None { .. } => Some("runs of another place: --run-dir DIR".to_owned()),
-            Self::Layout(_) | Self::Io(_) | Self::Unreadable { .. } | Self::CannotMake { .. } => None,
+            Self::NotARun { .. }
+            | Self::Layout(_)
+            | Self::Io(_)
+            | Self::Unreadable { .. }
+            | Self::CannotMake { .. } => None,
         }
     }
 }
@@ -86,13 +96,10 @@ pub fn find(process: &Process, which: &RunRef) -> Result<PathBuf, Failure> {
         (None, Some(outer)) => PathBuf::from(outer),
         (run_dir, _) => base(process, run_dir.as_deref())?,
     };
-    if let Some(path) = which.run.as_deref().filter(|run| run.contains('/') || *run == ".") {
-        return match process.cwd.join(path) {
-            path if path.join("run.json").is_file() => Ok(path),
-            _ => {
-                Err(RunsError::Find(FindError::Nothing { wanted: path.to_owned(), base, close: None }).into())
-            }
-        };
+    if let Some(typed) = which.run.as_deref().filter(|run| run.contains('/') || *run == ".") {
+        let path = process.cwd.join(typed);
+        let is_run = path.join("run.json").is_file();
+        return if is_run { Ok(path) } else { Err(RunsError::NotARun { path: typed.into() }.into()) };
     }
     match which.run.as_deref().or_else(|| process.var(env::RELIGHT_RUN_ID)) {
         Some(id) if base.is_dir() => Ok(look::find(&base, id).map_err(RunsError::Find)?),

@@ -24,7 +24,7 @@ fn run_with(home: &Home, pid: u32, off: u64) {
     let start = start_time(pid) + off;
     home.write("runs/r1/run.json", "{}");
     let status = format!(
-        r#"{{"phase":"running","ranks":4,"agent_process":{{"pid":{pid},"start_time":{start}}},"rank_processes":[{{"rank":2}},{{"rank":3,"pid":{pid},"start_time":{start},"more":1}}]}}"#
+        r#"{{"phase":"running","world_size":4,"agent_process":{{"pid":{pid},"start_time":{start}}},"rank_processes":[{{"rank":2}},{{"rank":3,"pid":{pid},"start_time":{start},"more":1}}]}}"#
     );
     home.write("runs/r1/status.json", &status);
 }
@@ -91,48 +91,10 @@ fn a_status_that_makes_no_sense() {
         home.screen(&args, &[])
             .contains("relight: error: cannot read [HOME]/work/../runs/r1/status.json: No such")
     );
-    for text in ["", "[]", r#"{"ranks":[{"rank":-1}]}"#, r#"{"ranks":[{"rank":0,"pid":-1,"start_time":0}]}"#]
-    {
+    let wrong = r#"{"rank_processes":[{"rank":-1}]}"#;
+    for text in ["", "[]", wrong, r#"{"rank_processes":[{"rank":0,"pid":-1,"start_time":0}]}"#] {
         home.write("runs/r1/status.json", text);
         let screen = home.screen(&args, &[]);
         assert!(screen.ends_with("[exit code 1]\n"), "{text}: {screen}");
     }
-}
-
-/// Without process numbers in the status, a rank is known by its environment and by its parent.
-#[test]
-fn found_by_the_environment() {
-    let home = Home::new();
-    home.write("runs/r1/run.json", "{}");
-    let base = home.path().join("runs").canonicalize().unwrap();
-    let rank =
-        |n: u32| format!("RELIGHT_RUN_ID=r1 RELIGHT_RUN_DIR={} RANK={n} sleep 300 &\n", base.display());
-    home.write("__agent", &format!("{}first=$!\n{}echo $first $!\nwait $!\nkill $first\n", rank(0), rank(1)));
-    let mut agent = Command::new("sh");
-    agent.arg("__agent").current_dir(home.path()).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut agent = agent.spawn().unwrap();
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut std::io::BufReader::new(agent.stdout.take().unwrap()), &mut line)
-        .unwrap();
-    let pids: Vec<u32> = line.split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-    // The shell's child has its environment once it has executed.
-    let name = || std::fs::read_to_string(format!("/proc/{}/comm", pids[1])).unwrap();
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
-    while name() != "sleep\n" {
-        assert!(std::time::Instant::now() < deadline, "{}", name());
-        std::thread::yield_now();
-    }
-    let inject = |words: &[&str]| {
-        let mut all = vec!["inject"];
-        all.extend(words);
-        all.extend(["r1", "--run-dir", "../runs"]);
-        home.screen(&all, &[])
-    };
-    assert!(inject(&["kill-rank", "--rank=7"]).contains("the run has no rank 7 now"));
-    let screen = inject(&["stop-agent"]);
-    assert!(screen.contains(&format!("SIGSTOP sent to agent (process {})", agent.id())), "{screen}");
-    assert!(inject(&["kill-agent", "--signal=CONT"]).contains("SIGCONT sent to agent"));
-    let screen = inject(&["kill-rank", "--rank=1"]);
-    assert!(screen.contains(&format!("SIGKILL sent to rank 1 (process {})", pids[1])), "{screen}");
-    assert!(agent.wait().unwrap().success());
 }
