@@ -105,6 +105,8 @@ impl Agent {
         self.link = false;
         self.welcomed = false;
         self.resend = None;
+        // Whoever comes back as a lost node must not start a world that went on without it.
+        self.waiting = None;
         // Until the grant is over the coordinator may come back; after that for a while still.
         let from = if self.grant == BootTime::NEVER { now.boot } else { self.grant.max(now.boot) };
         let patience = Duration::from_millis(self.numbers().orphan_ms);
@@ -182,7 +184,8 @@ impl Agent {
             // Our answer got lost.
             return self.report(now, out);
         }
-        let old = self.floor.is_some_and(|floor| attempt <= floor);
+        let old = self.floor.is_some_and(|floor| attempt <= floor)
+            || self.ledger.attempt().is_some_and(|newest| attempt < newest);
         if old && !self.config.mutants.has(Mutant::AcceptStale) {
             return out.note(Note::Dropped { stale: Stale::Attempt });
         }
@@ -204,6 +207,9 @@ impl Agent {
             return;
         }
         let Some((attempt, world)) = self.waiting.take() else { return };
+        if self.ledger.attempt().is_some_and(|newest| attempt < newest) {
+            return out.note(Note::Dropped { stale: Stale::Attempt });
+        }
         let own = world.members.iter().find(|m| m.node == self.config.node);
         let (Some(slot), Some(first)) =
             (own.map(|m| m.slot), rendezvous::first_rank(&world.members, &self.config.node))
@@ -322,6 +328,8 @@ impl Agent {
         if matches!(local.life, Life::Ended { .. }) {
             return out.note(Note::Dropped { stale: Stale::Repeated });
         }
+        // The guardian kills at the end of the grant, also while this agent is stopped: no evidence.
+        local.ours |= at >= self.grant;
         out.note(Note::RankEnded { attempt, rank: local.rank, how: exit.to_string(), ours: local.ours });
         local.life = Life::Ended { exit, at, summary, words };
         match self.phase {

@@ -38,7 +38,12 @@ impl World {
                     self.lease(node, lease::Event::Tick { tick });
                 }
             }
-            Task::ToAgent(_, frame) => self.to_agent(node, *frame),
+            Task::ToAgent(id, frame) => {
+                // A closed session delivers nothing.
+                if self.nodes[node].agent.as_ref().is_some_and(|p| p.conn == Some(id)) {
+                    self.to_agent(node, *frame);
+                }
+            }
             Task::Ack(id, ack) => {
                 let conn = self.net.conns.get(&id).copied();
                 let mine = self.nodes[node].agent.as_ref().map(|p| p.id);

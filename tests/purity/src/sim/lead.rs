@@ -332,6 +332,7 @@ impl World {
             }
             authority::Effect::Silent { node: which, since } => {
                 self.check_silent(node, &which);
+                self.drop_node(node, &which);
                 Event::Silent { node: which, silent: self.clock(node).boot.since(since) }
             }
             authority::Effect::Back { node } => {
@@ -355,6 +356,17 @@ impl World {
             authority::Effect::GrantsClosed { node, over_at } => Event::GrantsClosed { node, over_at },
         };
         self.task(node, 0, Thread::Control, Task::Coordinator(event));
+    }
+
+    /// Nothing more is expected from the connections of a silent node: it is to dial and join anew.
+    fn drop_node(&mut self, node: usize, which: &NodeName) {
+        let Some(lead) = self.nodes[node].agent.as_ref().map(|p| p.id) else { return };
+        let which = Self::index(which);
+        let theirs = |c: &super::net::Conn| c.open && c.node == which && c.lead == lead;
+        let ids: Vec<u64> = self.net.conns.iter().filter(|(_, c)| theirs(c)).map(|(id, _)| *id).collect();
+        for id in ids {
+            self.close(id, false);
+        }
     }
 
     fn append(&mut self, node: usize, event: AppendEvent) {
