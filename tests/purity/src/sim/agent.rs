@@ -132,27 +132,21 @@ impl World {
                 self.task(node, delay, Thread::Control, Task::Dial);
             }
             agent::Effect::Send(frame) => {
-                let Some(process) = &mut self.nodes[node].agent else { return };
-                let first = matches!(frame.msg, CoordinatorMsg::Join { .. }) && !process.joined;
-                process.joined |= first;
-                let conn = process.conn;
-                if let Some(id) = self.nodes[node].guardian_id().filter(|_| first) {
-                    self.guardian(node, id, guardian::Event::AgentSays(ToGuardian::Joining));
-                }
+                let conn = self.nodes[node].agent.as_ref().and_then(|p| p.conn);
                 let Some((id, conn)) = conn.and_then(|id| Some((id, *self.net.conns.get(&id)?))) else {
                     return;
                 };
                 let task = Task::ToCoordinator(id, Box::new(frame));
                 self.send(node, true, Ev::Task(0, conn.lead, Thread::Control, task));
             }
-            agent::Effect::Follow { term, leader, forever } => {
+            agent::Effect::Follow { term, leader, previous_dead, forever } => {
                 let Some(process) = &mut self.nodes[node].agent else { return };
-                let dead = process.leader.replace(leader).is_some_and(|old| old != leader);
+                process.leader = Some(leader);
                 let event = lease::Event::Welcome {
                     leader,
                     term,
                     forever,
-                    previous_leader_dead: dead,
+                    previous_leader_dead: previous_dead,
                     numbers: Box::new(self.spec().numbers),
                 };
                 self.task(node, 10_000, Thread::Beat, Task::Lease(event));

@@ -115,6 +115,7 @@ impl World {
         let config = CoordinatorConfig {
             node: Self::name(node),
             incarnation: process.incarnation,
+            clean_of: process.clean_of.clone(),
             spec,
             job: Some(job),
             voters,
@@ -270,7 +271,7 @@ impl World {
                 let event = authority::Event::CloseGrants { node: which };
                 self.task(node, 0, Thread::Beat, Task::Authority(event));
             }
-            Effect::OpenGrants { node: which, incarnation } => {
+            Effect::Admit { node: which, incarnation } => {
                 let event = authority::Event::Admit { node: which, incarnation };
                 self.task(node, 0, Thread::Beat, Task::Authority(event));
             }

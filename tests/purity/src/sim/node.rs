@@ -51,7 +51,8 @@ pub(super) struct AgentProcess {
     pub(super) dialling: bool,
     /// The process thread is busy until then.
     pub(super) busy_until: Ns,
-    pub(super) joined: bool,
+    /// What the guardian vouched for when it started.
+    pub(super) clean_of: Vec<Incarnation>,
     pub(super) leader: Option<Incarnation>,
     /// It was told that the run is over, with this code.
     pub(super) told: Option<u8>,
@@ -226,7 +227,7 @@ impl World {
         let config = AgentConfig {
             node: Self::name(node),
             incarnation: start.incarnation,
-            clean_of: start.clean_of.into_iter().collect(),
+            clean_of: start.clean_of.clone(),
             survivors,
             spec,
             store: None,
@@ -249,7 +250,7 @@ impl World {
             conn: None,
             dialling: false,
             busy_until: 0,
-            joined: false,
+            clean_of: start.clean_of,
             leader: None,
             told: None,
             exit: None,
