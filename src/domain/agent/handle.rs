@@ -88,7 +88,9 @@ impl Agent {
     }
 
     fn join(&mut self, now: Now, out: &mut Outbox<Effect>) {
-        self.resend = Some(now.boot.after(RESEND));
+        // It says what runs here; a `Start` from before the answer must not make it untrue.
+        self.waiting = None;
+        self.joining = Some(now.boot.after(RESEND));
         let msg = CoordinatorMsg::Join {
             spec: Box::new(self.config.spec.clone()),
             offer: self.offer.clone(),
@@ -105,7 +107,7 @@ impl Agent {
         self.link = false;
         self.welcomed = false;
         self.resend = None;
-        // Whoever comes back as a lost node must not start a world that went on without it.
+        self.joining = None;
         self.waiting = None;
         // Until the grant is over the coordinator may come back; after that for a while still.
         let from = if self.grant == BootTime::NEVER { now.boot } else { self.grant.max(now.boot) };
@@ -152,6 +154,7 @@ impl Agent {
     fn welcome(&mut self, now: Now, spec: RunSpec, tail: &[Record], out: &mut Outbox<Effect>) {
         self.spec = Some(spec);
         self.welcomed = true;
+        self.joining = None;
         self.orphan = None;
         self.resend = None;
         for record in tail {
@@ -186,7 +189,7 @@ impl Agent {
         }
         let old = self.floor.is_some_and(|floor| attempt <= floor)
             || self.ledger.attempt().is_some_and(|newest| attempt < newest);
-        if old && !self.config.mutants.has(Mutant::AcceptStale) {
+        if (old || self.joining.is_some()) && !self.config.mutants.has(Mutant::AcceptStale) {
             return out.note(Note::Dropped { stale: Stale::Attempt });
         }
         let seat = world
@@ -409,11 +412,10 @@ impl Agent {
         }
         if due(self.resend) {
             self.resend = None;
-            if self.welcomed {
-                self.report(now, out)
-            } else if self.link {
-                self.join(now, out)
-            }
+            self.report(now, out);
+        }
+        if due(self.joining) {
+            self.join(now, out);
         }
         if due(self.orphan) {
             self.orphan = None;

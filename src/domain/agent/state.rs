@@ -113,6 +113,8 @@ pub struct Agent {
     pub(super) promised: Option<Term>,
     pub(super) leader: Option<Incarnation>,
     pub(super) welcomed: bool,
+    /// The last `Join` is not answered yet and is repeated then.
+    pub(super) joining: Option<BootTime>,
     pub(super) link: bool,
     pub(super) seen: Option<u64>,
     pub(super) sent: u64,
@@ -148,6 +150,7 @@ impl Agent {
             promised: None,
             leader: None,
             welcomed: false,
+            joining: None,
             link: false,
             seen: None,
             sent: 0,
@@ -258,6 +261,6 @@ impl Machine for Agent {
         };
         let ranks_run = matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. });
         let grant = (ranks_run && self.grant != BootTime::NEVER).then_some(self.grant);
-        [self.resend, self.orphan, self.offer_retry, grant].into_iter().fold(stage, earlier)
+        [self.resend, self.joining, self.orphan, self.offer_retry, grant].into_iter().fold(stage, earlier)
     }
 }

@@ -39,6 +39,8 @@ pub(super) struct Check {
     pub(super) violation: Option<Violation>,
     /// Ranks that ended by themselves or could not be started.
     pub(super) failed: BTreeSet<(Attempt, Rank)>,
+    /// Ranks that ended by themselves with 0.
+    pub(super) done: BTreeSet<(Attempt, Rank)>,
     spawned: BTreeSet<(Attempt, Rank)>,
     worlds: BTreeMap<Attempt, RanksWorld>,
     tried: BTreeMap<(Incarnation, Seq), u64>,

@@ -237,7 +237,11 @@ impl World {
                         *entry = (incarnation, None);
                     }
                 }
-                let Some(id) = lead.conns.get(&to).copied() else { return };
+                let conn = lead.conns.get(&to).copied();
+                if let AgentMsg::Finish { code } = frame.msg {
+                    self.check_over(code);
+                }
+                let Some(id) = conn else { return };
                 let Some(conn) = self.net.conns.get(&id).copied() else { return };
                 // The session's proven life must be the one that is meant.
                 if self.nodes[conn.node].lives.get(&conn.agent) != Some(&incarnation) {

@@ -328,10 +328,14 @@ impl World {
         let by_itself = rank.ending && !rank.killed;
         if by_itself {
             self.check.failed.insert((rank.attempt, rank.rank));
+            if kind.is_success() {
+                self.check.done.insert((rank.attempt, rank.rank));
+            }
         }
         self.say(|_| format!("n{node} rank {} of attempt {} ends: {kind}", rank.rank, rank.attempt));
-        let Some(process) = self.nodes[node].agent.as_ref().filter(|p| p.id == rank.agent) else { return };
-        let _ = process;
+        if self.nodes[node].agent.as_ref().is_none_or(|p| p.id != rank.agent) {
+            return;
+        }
         let at = self.clock(node).boot;
         // Now and then a sweep takes the status away.
         if rank.killed && self.rng.chance(50) {

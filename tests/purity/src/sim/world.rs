@@ -15,6 +15,7 @@ use crate::domain::guardian::{self, SignalInfo};
 use crate::domain::ids::{Attempt, LocalRank, NodeName, Op, Rank, Seq};
 use crate::domain::mutant::Mutants;
 use crate::domain::record::Record;
+use crate::domain::rendezvous;
 use crate::domain::spec::{Numbers, RunSpec};
 use crate::domain::time::{BootTime, Now};
 use crate::domain::wire::{Ack, Beat, ToAgent, ToCoordinator, World as RanksWorld};
@@ -419,9 +420,13 @@ impl World {
         else {
             return false;
         };
+        // A rank that ended with 0 while its peers run is no failure.
         world.members.iter().all(|m| {
             let ranks = &self.nodes[Self::index(&m.node)].ranks;
-            ranks.values().filter(|r| r.attempt == attempt && !r.killed).count() == m.nproc as usize
+            let alive = ranks.values().filter(|r| r.attempt == attempt && !r.killed).count();
+            let first = rendezvous::first_rank(&world.members, &m.node).map_or(0, |r| r.0);
+            let done = (first..first + m.nproc).filter(|r| self.check.done.contains(&(attempt, Rank(*r))));
+            alive + done.count() == m.nproc as usize
         })
     }
 
