@@ -13,7 +13,7 @@ use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
 use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, StopOrder, ToAgent, World};
 use super::signals::Heard;
-use super::state::{Agent, Goal, Life, Local, Phase, RESEND, Team};
+use super::state::{Agent, Goal, Joining, LONGEST_JOIN, Life, Local, Phase, RESEND, Team};
 use super::{Effect, Event, Scope, Seat};
 
 impl Agent {
@@ -90,7 +90,8 @@ impl Agent {
     fn join(&mut self, now: Now, out: &mut Outbox<Effect>) {
         // It says what runs here; a `Start` from before the answer must not make it untrue.
         self.waiting = None;
-        self.joining = Some(now.boot.after(RESEND));
+        let pause = self.joining.map_or(RESEND, |join| (join.pause * 2).min(LONGEST_JOIN));
+        self.joining = Some(Joining { n: self.sent, again: now.boot.after(pause), pause });
         let msg = CoordinatorMsg::Join {
             spec: Box::new(self.config.spec.clone()),
             offer: self.offer.clone(),
@@ -136,7 +137,10 @@ impl Agent {
         self.promised = Some(frame.term);
         self.seen = Some(frame.n);
         match frame.msg {
-            AgentMsg::Welcome { spec, tail, leader, dead, forever } => {
+            AgentMsg::Welcome { answers, spec, tail, leader, dead, forever } => {
+                if self.joining.is_some_and(|join| join.n == answers) {
+                    self.joining = None;
+                }
                 self.welcome(now, *spec, &tail, out);
                 let previous_dead = self.leader.is_some_and(|before| dead.contains(&before));
                 self.leader = Some(leader);
@@ -154,7 +158,6 @@ impl Agent {
     fn welcome(&mut self, now: Now, spec: RunSpec, tail: &[Record], out: &mut Outbox<Effect>) {
         self.spec = Some(spec);
         self.welcomed = true;
-        self.joining = None;
         self.orphan = None;
         self.resend = None;
         for record in tail {
@@ -414,7 +417,7 @@ impl Agent {
             self.resend = None;
             self.report(now, out);
         }
-        if due(self.joining) {
+        if due(self.joining.map(|join| join.again)) {
             self.join(now, out);
         }
         if due(self.orphan) {

@@ -59,6 +59,7 @@ impl Coordinator {
         self.survived(&node, survivors, out);
         let from = usize::try_from(next.0).unwrap_or(usize::MAX);
         let welcome = AgentMsg::Welcome {
+            answers: frame.n,
             spec: Box::new(self.config.spec.clone()),
             tail: self.records.get(from..).unwrap_or_default().to_vec(),
             leader: self.config.incarnation,

@@ -167,7 +167,10 @@ impl World {
         if let Some(entry) = lead.admitted.get_mut(&from)
             && entry.0 == incarnation
         {
-            entry.1 = Some(entry.1.map_or(n, |old| old.max(n)));
+            // A refused join leaves no trace.
+            if !join || !matches!(lead.coordinator.phase(), Phase::Closed { .. }) {
+                entry.1 = Some(entry.1.map_or(n, |old| old.max(n)));
+            }
         } else if join && lead.term.is_some() {
             // Taken back when no welcome follows.
             lead.admitted.insert(from.clone(), (incarnation, Some(n)));
