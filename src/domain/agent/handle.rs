@@ -193,7 +193,12 @@ impl Agent {
         let old = self.floor.is_some_and(|floor| attempt <= floor)
             || self.ledger.attempt().is_some_and(|newest| attempt < newest);
         if (old || self.joining.is_some()) && !self.config.mutants.has(Mutant::AcceptStale) {
-            return out.note(Note::Dropped { stale: Stale::Attempt });
+            out.note(Note::Dropped { stale: Stale::Attempt });
+            if self.floor == Some(attempt) && self.joining.is_none() {
+                // It is over here already; that word got lost.
+                self.report(now, out);
+            }
+            return;
         }
         let seat = world
             .members
