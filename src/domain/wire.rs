@@ -83,6 +83,8 @@ pub enum RefusedWhy {
 pub enum AgentMsg {
     /// Admitted.
     Welcome {
+        /// The number of the `Join` that is answered.
+        answers: u64,
         /// What is run.
         spec: Box<RunSpec>,
         /// Every record that the agent has not read, in order.

@@ -13,7 +13,7 @@ use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
 use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, StopOrder, ToAgent, World};
 use super::signals::Heard;
-use super::state::{Agent, Goal, Life, Local, Phase, RESEND, Team};
+use super::state::{Agent, Goal, Joining, LONGEST_JOIN, Life, Local, Phase, RESEND, Team};
 use super::{Effect, Event, Scope, Seat};
 
 impl Agent {
@@ -88,7 +88,10 @@ impl Agent {
     }
 
     fn join(&mut self, now: Now, out: &mut Outbox<Effect>) {
-        self.resend = Some(now.boot.after(RESEND));
+        // It says what runs here; a `Start` from before the answer must not make it untrue.
+        self.waiting = None;
+        let pause = self.joining.map_or(RESEND, |join| (join.pause * 2).min(LONGEST_JOIN));
+        self.joining = Some(Joining { n: self.sent, again: now.boot.after(pause), pause });
         let msg = CoordinatorMsg::Join {
             spec: Box::new(self.config.spec.clone()),
             offer: self.offer.clone(),
@@ -105,6 +108,8 @@ impl Agent {
         self.link = false;
         self.welcomed = false;
         self.resend = None;
+        self.joining = None;
+        self.waiting = None;
         // Until the grant is over the coordinator may come back; after that for a while still.
         let from = if self.grant == BootTime::NEVER { now.boot } else { self.grant.max(now.boot) };
         let patience = Duration::from_millis(self.numbers().orphan_ms);
@@ -132,7 +137,10 @@ impl Agent {
         self.promised = Some(frame.term);
         self.seen = Some(frame.n);
         match frame.msg {
-            AgentMsg::Welcome { spec, tail, leader, dead, forever } => {
+            AgentMsg::Welcome { answers, spec, tail, leader, dead, forever } => {
+                if self.joining.is_some_and(|join| join.n == answers) {
+                    self.joining = None;
+                }
                 self.welcome(now, *spec, &tail, out);
                 let previous_dead = self.leader.is_some_and(|before| dead.contains(&before));
                 self.leader = Some(leader);
@@ -182,9 +190,15 @@ impl Agent {
             // Our answer got lost.
             return self.report(now, out);
         }
-        let old = self.floor.is_some_and(|floor| attempt <= floor);
-        if old && !self.config.mutants.has(Mutant::AcceptStale) {
-            return out.note(Note::Dropped { stale: Stale::Attempt });
+        let old = self.floor.is_some_and(|floor| attempt <= floor)
+            || self.ledger.attempt().is_some_and(|newest| attempt < newest);
+        if (old || self.joining.is_some()) && !self.config.mutants.has(Mutant::AcceptStale) {
+            out.note(Note::Dropped { stale: Stale::Attempt });
+            if self.floor == Some(attempt) && self.joining.is_none() {
+                // It is over here already; that word got lost.
+                self.report(now, out);
+            }
+            return;
         }
         let seat = world
             .members
@@ -204,6 +218,9 @@ impl Agent {
             return;
         }
         let Some((attempt, world)) = self.waiting.take() else { return };
+        if self.ledger.attempt().is_some_and(|newest| attempt < newest) {
+            return out.note(Note::Dropped { stale: Stale::Attempt });
+        }
         let own = world.members.iter().find(|m| m.node == self.config.node);
         let (Some(slot), Some(first)) =
             (own.map(|m| m.slot), rendezvous::first_rank(&world.members, &self.config.node))
@@ -322,6 +339,8 @@ impl Agent {
         if matches!(local.life, Life::Ended { .. }) {
             return out.note(Note::Dropped { stale: Stale::Repeated });
         }
+        // The guardian kills at the end of the grant, also while this agent is stopped: no evidence.
+        local.ours |= at >= self.grant;
         out.note(Note::RankEnded { attempt, rank: local.rank, how: exit.to_string(), ours: local.ours });
         local.life = Life::Ended { exit, at, summary, words };
         match self.phase {
@@ -401,11 +420,10 @@ impl Agent {
         }
         if due(self.resend) {
             self.resend = None;
-            if self.welcomed {
-                self.report(now, out)
-            } else if self.link {
-                self.join(now, out)
-            }
+            self.report(now, out);
+        }
+        if due(self.joining.map(|join| join.again)) {
+            self.join(now, out);
         }
         if due(self.orphan) {
             self.orphan = None;

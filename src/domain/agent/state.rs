@@ -16,6 +16,21 @@ use super::{Effect, Event, Signals};
 /// How often an unanswered report or request is repeated.
 pub(super) const RESEND: Duration = Duration::from_secs(1);
 
+/// The longest pause between two `Join`s.
+pub(super) const LONGEST_JOIN: Duration = Duration::from_secs(4);
+
+/// A `Join` that is not answered yet. It says what runs here, so nothing is started before its own answer:
+/// a `Start` that was sent before it was heard may still come.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Joining {
+    /// Its number.
+    pub(super) n: u64,
+    /// When it is repeated.
+    pub(super) again: BootTime,
+    /// The pause before that.
+    pub(super) pause: Duration,
+}
+
 /// What an agent is made from.
 #[derive(Clone, Debug, Default)]
 pub struct AgentConfig {
@@ -113,6 +128,8 @@ pub struct Agent {
     pub(super) promised: Option<Term>,
     pub(super) leader: Option<Incarnation>,
     pub(super) welcomed: bool,
+    /// The last `Join`, while it is not answered.
+    pub(super) joining: Option<Joining>,
     pub(super) link: bool,
     pub(super) seen: Option<u64>,
     pub(super) sent: u64,
@@ -148,6 +165,7 @@ impl Agent {
             promised: None,
             leader: None,
             welcomed: false,
+            joining: None,
             link: false,
             seen: None,
             sent: 0,
@@ -258,6 +276,6 @@ impl Machine for Agent {
         };
         let ranks_run = matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. });
         let grant = (ranks_run && self.grant != BootTime::NEVER).then_some(self.grant);
-        [self.resend, self.orphan, self.offer_retry, grant].into_iter().fold(stage, earlier)
+        [self.resend, self.joining.map(|join| join.again), self.orphan, self.offer_retry, grant].into_iter().fold(stage, earlier)
     }
 }

@@ -211,10 +211,10 @@ impl Coordinator {
 
     /// Says again what this node should be doing and has not confirmed.
     pub(super) fn orders(&mut self, now: Now, node: &NodeName, out: &mut Outbox<Effect>) {
-        let Some(attempt) = self.ledger.attempt() else { return };
         if let Phase::Closed { code } = self.phase {
             return self.send(node, AgentMsg::Finish { code }, out);
         }
+        let Some(attempt) = self.ledger.attempt() else { return };
         let busy = self.busy.get(node).copied();
         let current = busy.is_some_and(|b| b.attempt == attempt);
         let runs = matches!(self.phase, Phase::Starting | Phase::Running) && self.broken < Some(attempt);

@@ -59,6 +59,7 @@ impl Coordinator {
         self.survived(&node, survivors, out);
         let from = usize::try_from(next.0).unwrap_or(usize::MAX);
         let welcome = AgentMsg::Welcome {
+            answers: frame.n,
             spec: Box::new(self.config.spec.clone()),
             tail: self.records.get(from..).unwrap_or_default().to_vec(),
             leader: self.config.incarnation,
@@ -101,7 +102,10 @@ impl Coordinator {
         running: Option<Attempt>,
         out: &mut Outbox<Effect>,
     ) {
-        if let Some(attempt) = running {
+        if let Some(running) = running {
+            // A `Start` of the newest attempt may be on its way to a node that still sweeps an older one.
+            let known = self.busy.get(node).filter(|b| b.incarnation == incarnation);
+            let attempt = known.map_or(running, |b| b.attempt.max(running));
             self.busy.insert(node.clone(), Busy { incarnation, attempt, over_at: None });
             return;
         }

@@ -246,6 +246,12 @@ impl Coordinator {
         self.peers.iter().filter(|(_, p)| p.usable()).map(|(node, _)| node.clone()).collect()
     }
 
+    /// This life of the agent of a node is the admitted one.
+    #[must_use]
+    pub fn admits(&self, node: &NodeName, incarnation: Incarnation) -> bool {
+        self.peers.get(node).is_some_and(|p| p.incarnation == incarnation)
+    }
+
     /// In a world of one node without a spare nobody else could take over: grants last for ever.
     pub(super) fn forever(&self) -> bool {
         let spec = &self.config.spec;

@@ -1,0 +1,305 @@
+//! The rules that hold after every event.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use super::world::{MS, Ns, Seat, World};
+use crate::domain::coordinator::Phase;
+use crate::domain::guardian::NO_GRANT;
+use crate::domain::ids::{Attempt, Incarnation, NodeName, Rank, Seq};
+use crate::domain::record::{Body, Cause, Record};
+use crate::domain::rendezvous;
+use crate::domain::time::BootTime;
+use crate::domain::wire::{Ack, World as RanksWorld};
+
+/// From the end of a grant to the death of the last rank, clocks that drift included.
+const FENCE: Ns = 230 * MS;
+/// What two clocks may differ over one lease.
+const DRIFT: Ns = 10 * MS;
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// The rule.
+    pub rule: &'static str,
+    /// When, virtual ms.
+    pub at_ms: u64,
+    /// What was seen.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at {}.{:03} s: {}", self.rule, self.at_ms / 1000, self.at_ms % 1000, self.detail)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Check {
+    pub(super) violation: Option<Violation>,
+    /// Ranks that ended by themselves or could not be started.
+    pub(super) failed: BTreeSet<(Attempt, Rank)>,
+    /// Ranks that ended by themselves with 0.
+    pub(super) done: BTreeSet<(Attempt, Rank)>,
+    spawned: BTreeSet<(Attempt, Rank)>,
+    worlds: BTreeMap<Attempt, RanksWorld>,
+    tried: BTreeMap<(Incarnation, Seq), u64>,
+    nonces: BTreeSet<u64>,
+    charged: BTreeSet<Attempt>,
+    incidents: BTreeSet<(Incarnation, Attempt)>,
+    /// Until when the sender of each acknowledgement had authority.
+    acks: BTreeMap<(Incarnation, u64), Ns>,
+    /// Until when anybody had authority.
+    authority: Ns,
+    told: Option<u8>,
+}
+
+impl Check {
+    pub(super) fn fail(&mut self, rule: &'static str, now: Ns, detail: String) {
+        if self.violation.is_none() {
+            self.violation = Some(Violation { rule, at_ms: now / MS, detail });
+        }
+    }
+
+    pub(super) fn launch(&mut self) {
+        self.told = None;
+    }
+}
+
+impl World {
+    fn fail(&mut self, rule: &'static str, detail: String) {
+        self.check.fail(rule, self.now, detail);
+    }
+
+    /// `rank_only_under_grant`: after every event.
+    pub(super) fn check_grants(&mut self) {
+        for node in 0..self.nodes.len() {
+            let live = self.nodes[node].ranks.values().find(|r| !r.stubborn);
+            let Some((attempt, rank)) = live.map(|r| (r.attempt, r.rank)) else { continue };
+            let grant = self.nodes[node].grant;
+            if grant == BootTime::NEVER {
+                continue;
+            }
+            // Between two lives of the agent the guardian sweeps, and there is no grant to compare with.
+            if grant == NO_GRANT {
+                continue;
+            }
+            let over = self.real(node, grant);
+            if self.now > over + FENCE {
+                self.fail("rank_only_under_grant", format!("n{node}: rank {rank} of attempt {attempt}"));
+            }
+            if self.now > self.check.authority + FENCE + DRIFT {
+                let detail = format!("n{node}: rank {rank} of attempt {attempt} outlives authority");
+                self.fail("rank_only_under_grant", detail);
+            }
+        }
+    }
+
+    /// A grant never outlasts the authority that it came from.
+    pub(super) fn check_granted(&mut self, node: usize, until: BootTime, ack: Option<Ack>) {
+        let Some(ack) = ack else { return };
+        let end = self.real(node, until);
+        let authority = self.check.acks.get(&(ack.leader, ack.ack)).copied().unwrap_or(0);
+        if end > authority + DRIFT {
+            let over = (end - authority) / MS;
+            self.fail("rank_only_under_grant", format!("n{node}: a grant outlasts authority by {over} ms"));
+        }
+    }
+
+    pub(super) fn check_ack(&mut self, node: usize, ack: Ack) {
+        let until = self.nodes[node]
+            .agent
+            .as_ref()
+            .and_then(|p| p.lead.as_ref())
+            .and_then(|l| l.authority.until())
+            .map_or(0, |until| self.real(node, until));
+        self.check.acks.insert((ack.leader, ack.ack), until);
+    }
+
+    /// `authority_disjoint`: as long as it lasts, a strict majority of the voters cannot vote for another.
+    pub(super) fn check_authority(&mut self, node: usize, until: BootTime) {
+        let end = self.real(node, until);
+        self.check.authority = self.check.authority.max(end);
+        let Some(process) = &self.nodes[node].agent else { return };
+        let Some(lead) = &process.lead else { return };
+        let leader = process.incarnation;
+        let term = self.spec().numbers.authority().as_nanos() as Ns;
+        let voters = lead.coordinator.ledger().voters().to_vec();
+        let bound = voters
+            .iter()
+            .filter(|voter| {
+                let promise = self.nodes[Self::index(voter)].promise;
+                promise.is_some_and(|(to, at)| to == leader && at + term + DRIFT >= end)
+            })
+            .count();
+        if bound * 2 <= voters.len() {
+            let detail = format!("{bound} of {} voters are bound", voters.len());
+            self.fail("authority_disjoint", detail);
+        }
+    }
+
+    /// Who slept declares nobody lost for one lease.
+    pub(super) fn check_silent(&mut self, node: usize, which: &NodeName) {
+        let lease = self.spec().numbers.authority().as_nanos() as Ns;
+        let Some(process) = &self.nodes[node].agent else { return };
+        let woke = process.slept_until;
+        if woke > 0 && self.now + DRIFT < woke + lease {
+            let ago = (self.now - woke) / MS;
+            self.fail("pause_loses_nobody", format!("{which} is silent, {ago} ms after a pause"));
+        }
+    }
+
+    /// What must hold when a rank is spawned.
+    pub(super) fn check_spawn(&mut self, node: usize, seat: &Seat) {
+        let (attempt, rank) = (seat.attempt, seat.rank);
+        let who = format!("n{node}: rank {rank} of attempt {attempt}");
+        let record = self.store.records.iter().find_map(|r| match &r.body {
+            Body::Attempt(body) if r.attempt == attempt => Some(rendezvous::world(body)),
+            _ => None,
+        });
+        match record {
+            None => self.fail("spawn_only_after_written", who.clone()),
+            Some(world) if world != seat.world => self.fail("same_world", who.clone()),
+            Some(_) => {}
+        }
+        let first = self.check.worlds.entry(attempt).or_insert_with(|| seat.world.clone());
+        if *first != seat.world {
+            self.fail("same_world", who.clone());
+        }
+        if !self.check.spawned.insert((attempt, rank)) {
+            self.fail("slot_once", format!("{who} is spawned twice"));
+        }
+        let others = self.nodes.iter().flat_map(|n| n.ranks.values());
+        let other =
+            others.filter(|r| r.attempt != attempt && !r.stubborn).map(|r| (r.attempt, r.rank)).next();
+        if let Some((attempt, rank)) = other {
+            self.fail("one_attempt_alive", format!("{who} is spawned while rank {rank} of {attempt} lives"));
+        }
+        if self.clock(node).boot >= self.nodes[node].grant {
+            self.fail("rank_only_under_grant", format!("{who} is spawned without a grant"));
+        }
+    }
+
+    /// One number, one set of bytes.
+    pub(super) fn check_try(&mut self, record: &Record) {
+        let key = (record.writer.incarnation, record.seq);
+        let first = *self.check.tried.entry(key).or_insert(record.nonce);
+        if first != record.nonce {
+            self.fail("journal_exactly_once", format!("other bytes under number {}", record.seq));
+        }
+    }
+
+    /// What must hold for each record.
+    pub(super) fn check_record(&mut self, record: &Record) {
+        let seq = record.seq;
+        if seq.0 != self.store.records.len() as u64 {
+            self.fail("journal_exactly_once", format!("record {seq} leaves a gap"));
+        }
+        if !self.check.nonces.insert(record.nonce) {
+            self.fail("journal_exactly_once", format!("record {seq} is written twice"));
+        }
+        if record.why.iter().all(String::is_empty) {
+            self.fail("every_record_says_why", format!("record {seq}"));
+        }
+        match &record.body {
+            Body::Attempt(body) => {
+                self.counters.attempts += 1;
+                self.check_slots(record, body);
+                if let Cause::Incident(broke) = &body.cause {
+                    self.counters.restarts += 1;
+                    if broke.charged && !self.check.charged.insert(broke.attempt) {
+                        self.fail("failure_charged_once", format!("attempt {} in {seq}", broke.attempt));
+                    }
+                    let first = broke.first_failure.as_ref().map(|f| f.rank);
+                    self.check_blame(seq, broke.attempt, first, broke.charged);
+                }
+            }
+            Body::Incident(incident) => {
+                let key = (record.writer.incarnation, incident.attempt);
+                if !self.check.incidents.insert(key) {
+                    let detail = format!("two incidents for attempt {}", incident.attempt);
+                    self.fail("failure_charged_once", detail);
+                }
+                let first = incident.first_failure.as_ref().map(|f| f.rank);
+                self.check_blame(seq, incident.attempt, first, first.is_some());
+            }
+            _ => {}
+        }
+    }
+
+    /// What we kill is no evidence.
+    fn check_blame(&mut self, seq: Seq, attempt: Attempt, first: Option<Rank>, charged: bool) {
+        let Some(rank) = first else {
+            if charged {
+                self.fail("failure_charged_once", format!("record {seq} charges nobody's failure"));
+            }
+            return;
+        };
+        if !self.check.failed.contains(&(attempt, rank)) {
+            let detail = format!("record {seq} blames rank {rank} of attempt {attempt}, which we stopped");
+            self.fail("own_kills_are_no_evidence", detail);
+        }
+    }
+
+    fn check_slots(&mut self, record: &Record, body: &crate::domain::record::AttemptBody) {
+        let slots: BTreeSet<_> = body.members.iter().map(|m| m.slot).collect();
+        let nodes: BTreeSet<_> = body.members.iter().map(|m| &m.node).collect();
+        let spare = body.spares.iter().any(|s| nodes.contains(s));
+        if slots.len() != body.members.len() || nodes.len() != body.members.len() || spare {
+            self.fail("slot_once", format!("record {}: {:?}", record.seq, body.members));
+        }
+        let earlier = self.store.records.iter().filter(|r| matches!(r.body, Body::Attempt(_))).count() as u64;
+        if record.attempt.0 != earlier {
+            self.fail("journal_exactly_once", format!("attempt {} after {earlier}", record.attempt));
+        }
+    }
+
+    /// `replay_equals_live`, for the coordinator.
+    pub(super) fn check_ledger(&mut self, node: usize) {
+        let Some(lead) = self.nodes[node].agent.as_mut().and_then(|p| p.lead.as_mut()) else { return };
+        let next = lead.coordinator.ledger().next().0;
+        if next == lead.checked || next == 0 {
+            return;
+        }
+        lead.checked = next;
+        let same = self.store.ledgers.get(next as usize - 1) == Some(lead.coordinator.ledger());
+        if !same {
+            self.fail("replay_equals_live", format!("the coordinator's ledger after record {}", next - 1));
+        }
+    }
+
+    /// `replay_equals_live`, for an agent: what it read is a part of the journal from its begin.
+    pub(super) fn check_agent_ledger(&mut self, node: usize) {
+        let Some(process) = &self.nodes[node].agent else { return };
+        let ledger = process.agent.ledger();
+        let next = ledger.next().0;
+        if next > 0 && self.store.ledgers.get(next as usize - 1) != Some(ledger) {
+            self.fail("replay_equals_live", format!("n{node}'s ledger after record {}", next - 1));
+        }
+    }
+
+    /// The coordinator says with which code the run ends.
+    pub(super) fn check_over(&mut self, code: u8) {
+        self.check.told = Some(code);
+        let end = self.store.ledgers.last().and_then(|l| l.end()).map(|e| e.code);
+        if end.is_some_and(|end| end != code) {
+            self.fail("exit_code_agrees", format!("the journal says {end:?}, the coordinator {code}"));
+        }
+    }
+
+    /// A guardian ends.
+    pub(super) fn check_exit(&mut self, node: usize, code: u8) {
+        let end = self.store.ledgers.last().and_then(|l| l.end()).map(|e| e.code);
+        let signal = self.nodes[node].stop_signal.map(|no| 128 + no);
+        let fits = code == 1 || Some(code) == signal || Some(code) == end || Some(code) == self.check.told;
+        if !fits {
+            let detail = format!("n{node} ends with {code}; journal {end:?}, told {:?}", self.check.told);
+            self.fail("exit_code_agrees", detail);
+        }
+    }
+
+    /// Everybody has gone: where nothing stood in the way, all with the code of the record.
+    pub(super) fn check_closed(&mut self) {
+        let _ = Phase::Electing;
+    }
+}
