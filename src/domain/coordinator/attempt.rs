@@ -72,11 +72,11 @@ impl Coordinator {
         self.started.clear();
         self.finished.clear();
         self.start_sent = None;
+        let Some(world) = self.ledger.world().cloned() else { return };
+        out.put(Effect::Voters(world.voters.clone()));
         if self.ending.is_some() {
             return;
         }
-        let Some(world) = self.ledger.world().cloned() else { return };
-        out.put(Effect::Voters(world.voters.clone()));
         for (slot, node, before) in self.moved() {
             out.note(Note::SlotFilled { slot, node, instead_of: before });
         }

@@ -37,6 +37,9 @@ impl Coordinator {
         self.merge(now, node, attempt, exits);
         if failed && self.may_break(attempt) {
             self.break_world(now, What::Failed, out);
+        } else if !failed {
+            // Some ended with 0 already, so all of them ran: its `Started` may be lost.
+            self.node_started(now, node, attempt, out);
         }
     }
 
