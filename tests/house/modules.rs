@@ -71,6 +71,9 @@ fn the_list_of_modules_is_up_to_date() {
     if std::env::var_os("RELIGHT_UPDATE_DOCS").is_some() {
         std::fs::write(&path, renewed).unwrap();
     } else {
-        assert!(page == renewed, "docs/architecture.md lists other modules: run again with RELIGHT_UPDATE_DOCS=1");
+        assert!(
+            page == renewed,
+            "docs/architecture.md lists other modules: run again with RELIGHT_UPDATE_DOCS=1"
+        );
     }
 }

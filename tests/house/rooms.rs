@@ -97,14 +97,16 @@ fn nothing_names_the_machine_on_which_it_was_written() {
     let mut places: Vec<String> = root().ancestors().map(|path| path.display().to_string()).collect();
     places.retain(|place| place.matches('/').count() > 1);
     let home = std::env::var("HOME").unwrap_or_default();
-    places.extend([home, String::from("/root")].iter().filter(|h| h.len() > 1).map(|home| format!("{home}/.")));
+    places
+        .extend([home, String::from("/root")].iter().filter(|h| h.len() > 1).map(|home| format!("{home}/.")));
     let mut found = Vec::new();
     for path in files(&root(), "") {
         let Ok(text) = std::fs::read_to_string(&path) else { continue };
         for (number, line) in text.lines().enumerate() {
             let whole = |place: &String| {
                 line.match_indices(place.as_str()).any(|(at, _)| {
-                    !line[at + place.len()..].starts_with(|c: char| c.is_alphanumeric() && !place.ends_with('.'))
+                    !line[at + place.len()..]
+                        .starts_with(|c: char| c.is_alphanumeric() && !place.ends_with('.'))
                 })
             };
             if places.iter().any(whole) {
@@ -118,13 +120,30 @@ fn nothing_names_the_machine_on_which_it_was_written() {
 #[test]
 fn the_top_level_is_what_was_agreed() {
     for name in [
-        "Cargo.toml", "Cargo.lock", "README.md", "CHANGELOG.md", "deny.toml", "src", "slurm", "scripts", "tests",
-        "examples", "python", "docs", "benches", ".ci/run", "scripts/test", "scripts/demo", "scripts/build",
+        "Cargo.toml",
+        "Cargo.lock",
+        "README.md",
+        "CHANGELOG.md",
+        "deny.toml",
+        "src",
+        "slurm",
+        "scripts",
+        "tests",
+        "examples",
+        "python",
+        "docs",
+        "benches",
+        ".ci/run",
+        "scripts/test",
+        "scripts/demo",
+        "scripts/build",
     ] {
         assert!(root().join(name).exists(), "{name} is missing");
     }
     use std::os::unix::fs::PermissionsExt as _;
-    for name in [".ci/run", "scripts/test", "scripts/demo", "scripts/build", "scripts/bench", "scripts/torch-env"] {
+    for name in
+        [".ci/run", "scripts/test", "scripts/demo", "scripts/build", "scripts/bench", "scripts/torch-env"]
+    {
         let mode = std::fs::metadata(root().join(name)).unwrap().permissions().mode();
         assert!(mode & 0o111 == 0o111, "{name} is not executable");
     }

@@ -61,9 +61,9 @@ fn inline_tests(code: &str) -> Option<usize> {
 /// Positions of `word` in `code` where it stands alone.
 pub fn words<'a>(code: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     let is_name = |c: char| c.is_alphanumeric() || c == '_';
-    code.match_indices(word).map(|(at, _)| at).filter(move |at| {
-        !code[..*at].ends_with(is_name) && !code[at + word.len()..].starts_with(is_name)
-    })
+    code.match_indices(word)
+        .map(|(at, _)| at)
+        .filter(move |at| !code[..*at].ends_with(is_name) && !code[at + word.len()..].starts_with(is_name))
 }
 
 /// The names that directly follow `prefix` (`crate::`), braces taken apart: `crate::{a::b, c}` gives a and c.

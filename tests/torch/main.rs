@@ -66,7 +66,11 @@ fn unkilled(python: &OsString) -> &'static str {
         let scene = Scene::new();
         let ended = start(&scene, python, &[]).wait(RUN);
         leftovers::assert_none(&scene);
-        assert!(!ended.stdout.contains("attempt 1:"), "a restart in a run that nobody disturbed: {}", ended.stdout);
+        assert!(
+            !ended.stdout.contains("attempt 1:"),
+            "a restart in a run that nobody disturbed: {}",
+            ended.stdout
+        );
         result(&ended)
     })
 }
