@@ -16,7 +16,6 @@ mod support;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -59,22 +58,6 @@ fn result(ended: &Ended) -> String {
     line.unwrap_or_else(|| panic!("no result\n{}\n{}", ended.stdout, ended.stderr)).trim().to_owned()
 }
 
-/// What a run that is left alone ends with, once for all tests of this process.
-fn unkilled(python: &OsString) -> &'static str {
-    static RESULT: OnceLock<String> = OnceLock::new();
-    RESULT.get_or_init(|| {
-        let scene = Scene::new();
-        let ended = start(&scene, python, &[]).wait(RUN);
-        leftovers::assert_none(&scene);
-        assert!(
-            !ended.stdout.contains("attempt 1:"),
-            "a restart in a run that nobody disturbed: {}",
-            ended.stdout
-        );
-        result(&ended)
-    })
-}
-
 /// The step behind which attempt 1 went on.
 fn resumed_behind(ended: &Ended) -> u64 {
     let line = ended.stdout.lines().find(|line| line.contains("attempt 1: 2 ranks"));
@@ -83,38 +66,57 @@ fn resumed_behind(ended: &Ended) -> u64 {
     step.unwrap_or_else(|| panic!("no step in {line:?}"))
 }
 
+/// One test with three runs, because all of them are compared with the first.
 #[test]
 fn ddp_ends_as_if_no_rank_had_died() {
     let Some(python) = python() else { return };
-    let scene = Scene::new();
-    let ended = start(&scene, &python, &["--kill-rank", "1", "--kill-step", "130"]).wait(RUN);
-    leftovers::assert_none(&scene);
-    assert_eq!(result(&ended), unkilled(&python));
-    assert_eq!(resumed_behind(&ended), 125, "the last checkpoint before step 130");
-    assert!(ended.stderr.contains("rank 1") && ended.stderr.contains("SIGKILL"), "{}", ended.stderr);
+    let golden = unkilled(&python);
+    killed_by_itself(&python, &golden);
+    killed_from_outside(&python, &golden);
 }
 
-#[test]
-fn ddp_survives_a_kill_from_outside() {
-    let Some(python) = python() else { return };
+fn unkilled(python: &OsString) -> String {
     let scene = Scene::new();
-    let mut running = start(&scene, &python, &["--step-time", "0.02"]);
-    let first = checkpoints(&scene).join("step_00000050.pt");
+    let ended = start(&scene, python, &[]).wait(RUN);
+    leftovers::assert_none(&scene);
+    assert!(!ended.stdout.contains("attempt 1:"), "a restart, and nobody disturbed it: {}", ended.stdout);
+    result(&ended)
+}
+
+fn killed_by_itself(python: &OsString, golden: &str) {
+    let scene = Scene::new();
+    let ended = start(&scene, python, &["--kill-rank", "1", "--kill-step", "130"]).wait(RUN);
+    leftovers::assert_none(&scene);
+    assert_eq!(result(&ended), golden);
+    assert_eq!(resumed_behind(&ended), 125, "the last checkpoint before step 130");
+    blamed(&ended, 1);
+}
+
+fn killed_from_outside(python: &OsString, golden: &str) {
+    let scene = Scene::new();
+    let mut running = start(&scene, python, &["--step-time", "0.02"]);
+    let second = checkpoints(&scene).join("step_00000050.pt");
     wait_for("the second checkpoint", RUN, || {
-        if first.exists() {
+        if second.exists() {
             return Ok(());
         }
         assert!(running.is_running(), "the run ended early");
-        Err(format!("{:?}", fs::read_dir(checkpoints(&scene)).map(Iterator::count)))
+        Err(format!("{:?} files", fs::read_dir(checkpoints(&scene)).map(Iterator::count)))
     });
     let victim = rank(&running, 0).expect("rank 0 is there");
     kill(Pid::from_raw(victim), Signal::SIGKILL).unwrap();
     let ended = running.wait(RUN);
     leftovers::assert_none(&scene);
-    assert_eq!(result(&ended), unkilled(&python));
+    assert_eq!(result(&ended), golden);
     let behind = resumed_behind(&ended);
     assert!(behind >= 50 && behind % 25 == 0, "{behind}");
-    assert!(ended.stderr.contains("rank 0") && ended.stderr.contains("SIGKILL"), "{}", ended.stderr);
+    blamed(&ended, 0);
+}
+
+fn blamed(ended: &Ended, rank: u64) {
+    let line =
+        ended.stderr.lines().find(|line| line.contains(&format!("rank {rank} ")) && line.contains("died"));
+    assert!(line.is_some_and(|line| line.contains("SIGKILL")), "{}", ended.stderr);
 }
 
 /// The process of a rank, by its environment.
