@@ -46,6 +46,7 @@ pub fn worker(kind: &str) -> u8 {
     let run: fn(OwnedFd) -> i32 = match kind {
         "store" => crate::store::worker::run,
         "logs" => crate::logs::worker::run,
+        "probe" => crate::health::worker::run,
         _ => {
             output::failure(&Failure::NotBuilt("this worker"));
             return exit_code::USAGE;

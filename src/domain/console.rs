@@ -162,6 +162,10 @@ impl Console {
                 )
             }
             Note::StoreBack { after } => format!("the run directory answers again after {}", human(*after)),
+            Note::NotWaitedFor { nodes } => {
+                let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
+                format!("{} may still have processes of this run; not waiting any longer", names.join(", "))
+            }
             Note::StoodDown { why } => format!("this coordinator ends: {why}"),
             Note::GaveUp => "no coordinator was found: the agent ends".to_owned(),
             _ => return None,

@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use tokio::task::{LocalSet, spawn_local};
 use super::beats::{Beats, Listeners};
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
 use super::link::{Line, Names};
+use super::probe::Probe;
 use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
 use super::teller::Teller;
@@ -112,6 +114,7 @@ async fn main(parts: Parts) {
         ignore_hangup,
         pump: pump.handle(),
         store,
+        probe: Probe::new(workers),
         teller: teller.clone(),
         coordinator,
     };
@@ -166,6 +169,7 @@ struct Life {
     ignore_hangup: bool,
     pump: Handle,
     store: StoreLine,
+    probe: Probe,
     teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }
@@ -281,6 +285,14 @@ impl Life {
         Ok(ledger)
     }
 
+    /// Shared memory, the run directory, the logs, and where the ranks work.
+    fn places(&self) -> Vec<PathBuf> {
+        let context = &self.boot.context;
+        let mut places = vec![PathBuf::from("/dev/shm"), context.run_dir.clone(), context.cwd.clone()];
+        places.extend(context.log_dir.clone());
+        places
+    }
+
     /// Runs the tasks until both say that they are done.
     async fn join(&mut self, names: Names, start: Start, opened: Opened, ledger: Ledger) -> u8 {
         let ground = ground(&ledger, &start);
@@ -303,6 +315,8 @@ impl Life {
             board: board.clone(),
             beats: beats.clone(),
             store: self.store.clone(),
+            probe: self.probe.clone(),
+            places: self.places(),
             node: names.node.clone(),
             incarnation: names.incarnation,
             ground,

@@ -9,6 +9,7 @@ mod boot;
 mod control;
 mod hooks;
 mod link;
+mod probe;
 mod status;
 mod store;
 mod teller;

@@ -37,6 +37,9 @@ impl Coordinator {
         self.merge(now, node, attempt, exits);
         if failed && self.may_break(attempt) {
             self.break_world(now, What::Failed, out);
+        } else if !failed {
+            // Some ended with 0 already, so all of them ran: its `Started` may be lost.
+            self.node_started(now, node, attempt, out);
         }
     }
 
@@ -109,6 +112,7 @@ impl Coordinator {
             What::Failed => self.blame(now, &ends.values().cloned().collect::<Vec<_>>()),
             What::Lost(_) | What::Gone(_) => (None, now.boot),
         };
+        self.down_since.get_or_insert(since);
         let lost: Vec<NodeName> = match &what {
             What::Lost(node) => vec![node.clone()],
             What::Failed | What::Gone(_) => Vec::new(),
@@ -202,6 +206,17 @@ impl Coordinator {
             }
         });
         (first, since)
+    }
+
+    /// No world follows for a while: the verdict does not wait for one.
+    pub(super) fn settle_late(&mut self, now: Now) {
+        let settle = std::time::Duration::from_millis(self.config.spec.numbers.settle_ms);
+        let due = |b: &mut Breaking| b.stopped.is_some() && now.boot.since(b.since) >= settle;
+        if self.append.is_none()
+            && let Some(broke) = self.breaking.take_if(due)
+        {
+            self.settling.push(broke);
+        }
     }
 
     /// Writes the next settled verdict: who failed first once everybody is heard, and who was a victim.
