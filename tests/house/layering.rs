@@ -49,7 +49,7 @@ fn may(room: &str, allowed: &[&str], source: &Source, at: usize, to: &str) -> bo
     to == room
         || allowed.contains(&"*")
         || allowed.contains(&to)
-        || allowed.iter().any(|entry| module(&entry))
+        || allowed.iter().any(|entry| module(entry))
 }
 
 #[test]
