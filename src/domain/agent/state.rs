@@ -276,6 +276,8 @@ impl Machine for Agent {
         };
         let ranks_run = matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. });
         let grant = (ranks_run && self.grant != BootTime::NEVER).then_some(self.grant);
-        [self.resend, self.joining.map(|join| join.again), self.orphan, self.offer_retry, grant].into_iter().fold(stage, earlier)
+        [self.resend, self.joining.map(|join| join.again), self.orphan, self.offer_retry, grant]
+            .into_iter()
+            .fold(stage, earlier)
     }
 }
