@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::LocalSet;
 
 use super::beats::{Beats, Listeners};
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
@@ -18,6 +18,7 @@ use super::link::{Line, Names};
 use super::probe::Probe;
 use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
+use super::tasks;
 use super::teller::Teller;
 use super::workers::{LOGS, STORE, Workers};
 use super::{Boot, Inheritance};
@@ -102,7 +103,7 @@ async fn main(parts: Parts) {
     let (Ok(pump), Ok((store, task))) = (pump, store::start(workers.clone(), coordinator.clone())) else {
         return leave(&processes, exit_code::FAILED);
     };
-    spawn_local(task.run());
+    tasks::spawn(task.run());
     let console = Console::new(boot.banner.clone());
     let teller = Teller::new(console, pump.handle(), store.clone(), boot.context.node.clone());
     let mut life = Life {
@@ -150,7 +151,7 @@ fn start_pump(boot: &Boot, workers: &Rc<Workers>) -> Result<Pump, ()> {
     };
     attach(&pump.handle(), workers);
     let (handle, workers) = (pump.handle(), workers.clone());
-    spawn_local(async move {
+    tasks::spawn(async move {
         const PAUSE: Duration = Duration::from_millis(200);
         while troubles.recv().await.is_some() {
             tokio::time::sleep(PAUSE).await;
@@ -327,7 +328,7 @@ impl Life {
             done: done.clone(),
         };
         let coordinator = self.coordinator_machine(&names, &start, ground, &opened, ledger);
-        spawn_local(CoordinatorDriver::new(coordinator, hooks).run(from_others));
+        tasks::spawn(CoordinatorDriver::new(coordinator, hooks).run(from_others));
         let hooks = AgentHooks {
             line,
             teller: self.teller.clone(),
@@ -340,7 +341,7 @@ impl Life {
         };
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);
         let (_, empty) = mpsc::unbounded_channel();
-        spawn_local(agent.run(std::mem::replace(&mut self.events, empty)));
+        tasks::spawn(agent.run(std::mem::replace(&mut self.events, empty)));
         wait_for_both(&mut finished).await
     }
 
@@ -354,7 +355,7 @@ impl Life {
             return None;
         }
         let page = self.page.clone();
-        spawn_local(async move {
+        tasks::spawn(async move {
             loop {
                 page.count_tick();
                 tokio::time::sleep(TICK).await;

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::task::spawn_local;
 
 use super::beats::{Beats, Told};
 use super::link::Line;
 use super::probe::Probe;
 use super::status::Board;
 use super::store::StoreLine;
+use super::tasks;
 use super::teller::{Teller, Who};
 use crate::agent::driver::Input;
 use crate::domain::agent::{Agent, Event as AgentEvent};
@@ -115,7 +115,7 @@ impl CoordinatorHooks {
     fn look_around(&self, incident: u64) {
         let path = format!("incidents/{incident:04}/surroundings.json");
         let (probe, store, places) = (self.probe.clone(), self.store.clone(), self.places.clone());
-        spawn_local(async move {
+        tasks::spawn(async move {
             let space = probe.space(places).await;
             store.write(path, serde_json::to_vec_pretty(&Surroundings { space }).unwrap_or_default());
         });

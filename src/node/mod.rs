@@ -12,6 +12,7 @@ mod link;
 mod probe;
 mod status;
 mod store;
+mod tasks;
 mod teller;
 mod workers;
 
