@@ -6,6 +6,7 @@ pub mod cli;
 pub mod coordinator;
 pub mod domain;
 pub mod guardian;
+pub mod health;
 pub mod inspect;
 pub mod ipc;
 pub mod logs;

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::LocalSet;
 
 use super::link::Names;
+use super::tasks;
 use crate::agent::driver::Input;
 use crate::domain::agent::Event as AgentEvent;
 use crate::domain::authority::{Authority, Effect as AuthorityEffect, Event as AuthorityEvent};
@@ -166,7 +167,7 @@ impl Task {
     /// Opens a link to the coordinator in this process.
     fn dial(&self, link: Link) {
         let (own, names) = (self.own.clone(), self.names.clone());
-        spawn_local(async move {
+        tasks::spawn(async move {
             if open(link, &own, &names).await.is_none() {
                 let _ = own.send(Told::Lease(LeaseEvent::LinkDown(link)));
             }
@@ -187,14 +188,14 @@ async fn open(link: Link, own: &mpsc::UnboundedSender<Told>, names: &Names) -> O
     let (acks, mut acks_out) = mpsc::channel::<Ack>(QUEUE);
     let (mut beat_sender, mut ack_receiver) = dialled.split();
     let (mut ack_sender, mut beat_receiver) = taken.split();
-    spawn_local(async move {
+    tasks::spawn(async move {
         while let Some(beat) = beats_out.recv().await {
             if beat_sender.send(&beat).await.is_err() {
                 return;
             }
         }
     });
-    spawn_local(async move {
+    tasks::spawn(async move {
         while let Some(ack) = acks_out.recv().await {
             if ack_sender.send(&ack).await.is_err() {
                 return;
@@ -202,13 +203,13 @@ async fn open(link: Link, own: &mpsc::UnboundedSender<Told>, names: &Names) -> O
         }
     });
     let told = own.clone();
-    spawn_local(async move {
+    tasks::spawn(async move {
         while let Ok(beat) = beat_receiver.recv().await {
             let _ = told.send(Told::Authority(AuthorityEvent::Beat { node: node.clone(), link, beat }));
         }
     });
     let told = own.clone();
-    spawn_local(async move {
+    tasks::spawn(async move {
         while let Ok(ack) = ack_receiver.recv().await {
             let _ = told.send(Told::Lease(LeaseEvent::Acked { link, ack }));
         }

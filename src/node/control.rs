@@ -3,19 +3,22 @@
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
-use tokio::task::{LocalSet, spawn_local};
+use tokio::task::LocalSet;
 
 use super::beats::{Beats, Listeners};
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
 use super::link::{Line, Names};
+use super::probe::Probe;
 use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
+use super::tasks;
 use super::teller::Teller;
 use super::workers::{LOGS, STORE, Workers};
 use super::{Boot, Inheritance};
@@ -100,7 +103,7 @@ async fn main(parts: Parts) {
     let (Ok(pump), Ok((store, task))) = (pump, store::start(workers.clone(), coordinator.clone())) else {
         return leave(&processes, exit_code::FAILED);
     };
-    spawn_local(task.run());
+    tasks::spawn(task.run());
     let console = Console::new(boot.banner.clone());
     let teller = Teller::new(console, pump.handle(), store.clone(), boot.context.node.clone());
     let mut life = Life {
@@ -112,6 +115,7 @@ async fn main(parts: Parts) {
         ignore_hangup,
         pump: pump.handle(),
         store,
+        probe: Probe::new(workers),
         teller: teller.clone(),
         coordinator,
     };
@@ -147,7 +151,7 @@ fn start_pump(boot: &Boot, workers: &Rc<Workers>) -> Result<Pump, ()> {
     };
     attach(&pump.handle(), workers);
     let (handle, workers) = (pump.handle(), workers.clone());
-    spawn_local(async move {
+    tasks::spawn(async move {
         const PAUSE: Duration = Duration::from_millis(200);
         while troubles.recv().await.is_some() {
             tokio::time::sleep(PAUSE).await;
@@ -166,6 +170,7 @@ struct Life {
     ignore_hangup: bool,
     pump: Handle,
     store: StoreLine,
+    probe: Probe,
     teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }
@@ -262,16 +267,31 @@ impl Life {
     }
 
     fn ledger(&self, opened: &Opened) -> Result<Ledger, Stop> {
-        let say = |text: String| Stop::Say(exit_code::USAGE, text, "start with another --run-id".into());
+        let journal = self.boot.context.run_dir.join("journal");
+        let say = |text: String, what: &str| {
+            let hint = format!("{what}, or start with another --run-id; nothing was changed");
+            Stop::Say(exit_code::USAGE, format!("{} {text}", journal.display()), hint)
+        };
+        const LOOK: &str = "look at the files";
         if let Some(why) = &opened.unreadable_tail {
-            return Err(say(format!("the last record of the journal cannot be read ({why})")));
+            let text =
+                format!("is damaged: its last record, {}, cannot be read ({why})", opened.records.len());
+            return Err(say(text, LOOK));
         }
-        let ledger =
-            Ledger::replay(&opened.records).map_err(|e| say(format!("the journal is damaged: {e}")))?;
+        let ledger = Ledger::replay(&opened.records).map_err(|e| say(format!("is damaged: {e}"), LOOK))?;
         if let Some(seq) = ledger.foreign() {
-            return Err(say(format!("record {seq} of the journal was written by a newer relight")));
+            let text = format!("goes on with records of a newer relight, from {seq} on");
+            return Err(say(text, "use the newer relight"));
         }
         Ok(ledger)
+    }
+
+    /// Shared memory, the run directory, the logs, and where the ranks work.
+    fn places(&self) -> Vec<PathBuf> {
+        let context = &self.boot.context;
+        let mut places = vec![PathBuf::from("/dev/shm"), context.run_dir.clone(), context.cwd.clone()];
+        places.extend(context.log_dir.clone());
+        places
     }
 
     /// Runs the tasks until both say that they are done.
@@ -296,6 +316,8 @@ impl Life {
             board: board.clone(),
             beats: beats.clone(),
             store: self.store.clone(),
+            probe: self.probe.clone(),
+            places: self.places(),
             node: names.node.clone(),
             incarnation: names.incarnation,
             ground,
@@ -303,7 +325,7 @@ impl Life {
             done: done.clone(),
         };
         let coordinator = self.coordinator_machine(&names, &start, ground, &opened, ledger);
-        spawn_local(CoordinatorDriver::new(coordinator, hooks).run(from_others));
+        tasks::spawn(CoordinatorDriver::new(coordinator, hooks).run(from_others));
         let hooks = AgentHooks {
             line,
             teller: self.teller.clone(),
@@ -316,7 +338,7 @@ impl Life {
         };
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);
         let (_, empty) = mpsc::unbounded_channel();
-        spawn_local(agent.run(std::mem::replace(&mut self.events, empty)));
+        tasks::spawn(agent.run(std::mem::replace(&mut self.events, empty)));
         wait_for_both(&mut finished).await
     }
 
@@ -330,7 +352,7 @@ impl Life {
             return None;
         }
         let page = self.page.clone();
-        spawn_local(async move {
+        tasks::spawn(async move {
             loop {
                 page.count_tick();
                 tokio::time::sleep(TICK).await;

@@ -1,13 +1,17 @@
 //! What the tasks of agent and coordinator ask of the rest of the process, carried out.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::beats::{Beats, Told};
 use super::link::Line;
+use super::probe::Probe;
 use super::status::Board;
 use super::store::StoreLine;
+use super::tasks;
 use super::teller::{Teller, Who};
 use crate::agent::driver::Input;
 use crate::domain::agent::{Agent, Event as AgentEvent};
@@ -20,6 +24,7 @@ use crate::domain::record::{Ground, Incident, Record};
 use crate::domain::spec::Numbers;
 use crate::domain::time::BootTime;
 use crate::domain::wire::{ToAgent, ToCoordinator};
+use crate::health::protocol::SpaceRow;
 use crate::sys::page::Page;
 
 /// Why the process may end.
@@ -29,6 +34,12 @@ pub(crate) enum Done {
     Agent(u8),
     /// The coordinator's work is over.
     Coordinator,
+}
+
+/// What was around when a world broke; what could not be told in time is `null`.
+#[derive(Serialize)]
+struct Surroundings {
+    space: Option<Vec<SpaceRow>>,
 }
 
 /// For the agent's task.
@@ -89,6 +100,9 @@ pub(crate) struct CoordinatorHooks {
     pub(crate) board: Board,
     pub(crate) beats: Option<Beats>,
     pub(crate) store: StoreLine,
+    pub(crate) probe: Probe,
+    /// Where room is looked at when a world broke.
+    pub(crate) places: Vec<PathBuf>,
     pub(crate) node: NodeName,
     pub(crate) incarnation: Incarnation,
     pub(crate) ground: Ground,
@@ -97,6 +111,16 @@ pub(crate) struct CoordinatorHooks {
 }
 
 impl CoordinatorHooks {
+    /// Notes what was around when a world broke. Nobody waits for it.
+    fn look_around(&self, incident: u64) {
+        let path = format!("incidents/{incident:04}/surroundings.json");
+        let (probe, store, places) = (self.probe.clone(), self.store.clone(), self.places.clone());
+        tasks::spawn(async move {
+            let space = probe.space(places).await;
+            store.write(path, serde_json::to_vec_pretty(&Surroundings { space }).unwrap_or_default());
+        });
+    }
+
     fn authority(&self, event: AuthorityEvent) {
         if let Some(beats) = &self.beats {
             beats.tell(Told::Authority(event));
@@ -139,7 +163,7 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
     fn report(&mut self, incident: &Incident) {
         self.teller.settled(incident);
         let dir = format!("incidents/{:04}", incident.incident);
-        // A record of numbers and strings has no way to fail.
+        // Records of numbers and strings have no way to fail.
         let report = serde_json::to_vec_pretty(incident).unwrap_or_default();
         self.store.write(format!("{dir}/report.json"), report);
         if let Some(first) = incident.first_failure.as_ref().filter(|f| !f.words.is_empty()) {
@@ -148,6 +172,9 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
     }
 
     fn note(&mut self, note: Note) {
+        if let Note::RankFailed { incident, .. } = &note {
+            self.look_around(*incident);
+        }
         self.teller.note(Who::Coordinator, note);
     }
 

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
-use tokio::task::spawn_local;
 
+use super::tasks;
 use crate::agent::driver::Input;
 use crate::domain::agent::Event as AgentEvent;
 use crate::domain::coordinator::Event as CoordinatorEvent;
@@ -76,7 +76,7 @@ impl Line {
     /// Looks for the coordinator; the agent hears how it went.
     pub(crate) fn connect(&self) {
         let line = self.clone();
-        spawn_local(async move {
+        tasks::spawn(async move {
             if line.open().await.is_none() {
                 tokio::time::sleep(PAUSE).await;
                 line.tell_agent(AgentEvent::LinkDown);
@@ -102,11 +102,11 @@ impl Line {
             state.to_agents.insert(peer.node.clone(), (peer.incarnation, to_agent));
         }
         let (sender, receiver) = dialled.split();
-        spawn_local(write(sender, outgoing));
-        spawn_local(self.clone().read_agent(receiver));
+        tasks::spawn(write(sender, outgoing));
+        tasks::spawn(self.clone().read_agent(receiver));
         let (sender, receiver) = taken.split();
-        spawn_local(write(sender, replies));
-        spawn_local(self.clone().read_coordinator(receiver, peer));
+        tasks::spawn(write(sender, replies));
+        tasks::spawn(self.clone().read_coordinator(receiver, peer));
         self.tell_agent(AgentEvent::LinkUp);
         Some(())
     }

@@ -9,8 +9,10 @@ mod boot;
 mod control;
 mod hooks;
 mod link;
+mod probe;
 mod status;
 mod store;
+mod tasks;
 mod teller;
 mod workers;
 

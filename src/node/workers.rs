@@ -14,6 +14,9 @@ pub(crate) const STORE: WorkerId = WorkerId(1);
 /// The logs worker.
 pub(crate) const LOGS: WorkerId = WorkerId(2);
 
+/// The probe worker.
+pub(crate) const PROBE: WorkerId = WorkerId(3);
+
 /// The number of a worker's socket.
 pub(crate) const SOCKET: i32 = 3;
 const IMAGE: i32 = 7;
@@ -32,7 +35,11 @@ impl Workers {
     /// Starts a worker, an earlier one of the same kind is killed. Gives our end of its socket. Whether it runs is
     /// seen there: a worker that could not start closes it.
     pub(crate) fn start(&self, id: WorkerId) -> io::Result<UnixStream> {
-        let kind = if id == STORE { "store" } else { "logs" };
+        let kind = match id {
+            STORE => "store",
+            LOGS => "logs",
+            _ => "probe",
+        };
         let (ours, theirs) = UnixStream::pair()?;
         let image = self.image.fd().try_clone_to_owned()?;
         let program = format!("/proc/self/fd/{IMAGE}");

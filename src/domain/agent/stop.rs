@@ -121,7 +121,7 @@ impl Agent {
             _ => Vec::new(),
         };
         let (survivors, offer) = (self.survivors.clone(), self.offer.clone());
-        if self.link && self.ledger.attempt() == Some(attempt) && self.ledger.end().is_none() {
+        if self.link && self.ledger.attempt() <= Some(attempt) && self.ledger.end().is_none() {
             // Until the journal goes on: it may be the only sign that this world broke.
             self.resend = Some(now.boot.after(RESEND));
         }

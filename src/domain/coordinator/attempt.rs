@@ -72,11 +72,11 @@ impl Coordinator {
         self.started.clear();
         self.finished.clear();
         self.start_sent = None;
+        let Some(world) = self.ledger.world().cloned() else { return };
+        out.put(Effect::Voters(world.voters.clone()));
         if self.ending.is_some() {
             return;
         }
-        let Some(world) = self.ledger.world().cloned() else { return };
-        out.put(Effect::Voters(world.voters.clone()));
         for (slot, node, before) in self.moved() {
             out.note(Note::SlotFilled { slot, node, instead_of: before });
         }
@@ -162,7 +162,7 @@ impl Coordinator {
         let nodes = u32::try_from(world.members.len()).unwrap_or(u32::MAX);
         let spares = u32::try_from(world.spares.len()).unwrap_or(u32::MAX);
         self.phase = Phase::Running;
-        let down = self.breaking.as_ref().map(|b| now.boot.since(b.since));
+        let down = self.down_since.take().map(|since| now.boot.since(since));
         out.note(Note::AttemptRunning { attempt, ranks, nodes, down, spares });
         if let Some(mut broke) = self.breaking.take() {
             broke.running = Some(now.boot);

@@ -531,7 +531,7 @@ fn default_restarts(facts: &Facts) -> (Option<u32>, &'static str) {
 
 fn default_run_id(facts: &Facts, job: Option<&str>) -> (RunId, &'static str) {
     match job {
-        Some(job) => (RunId(format!("{job}.0")), "SLURM_JOB_ID"),
+        Some(job) => (RunId(format!("{job}.0")), env::SLURM_JOB_ID.name),
         None => (RunId(format!("{}-{:04x}", facts.stamp, facts.random)), "time and a random number"),
     }
 }
@@ -546,9 +546,9 @@ fn run_dir(layers: &Layers<'_>, facts: &Facts) -> Result<Value<PathBuf>, Setting
     let (value, why) = if let Some(dir) =
         absolute(env::SLURM_SUBMIT_DIR).filter(|_| layers.var(env::SLURM_JOB_ID).is_some())
     {
-        (dir.join(".relight"), "SLURM_SUBMIT_DIR")
+        (dir.join(".relight"), env::SLURM_SUBMIT_DIR.name)
     } else if let Some(dir) = absolute(env::XDG_STATE_HOME) {
-        (dir.join("relight"), "XDG_STATE_HOME")
+        (dir.join("relight"), env::XDG_STATE_HOME.name)
     } else if let Some(dir) = absolute(env::HOME) {
         (dir.join(".local/state/relight"), "HOME")
     } else {

@@ -11,7 +11,7 @@ use crate::domain::note::Note;
 use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::spec::Offer;
 use crate::domain::time::BootTime;
-use crate::domain::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, Survivor, ToAgent};
+use crate::domain::wire::{AgentMsg, RefusedWhy, Survivor, ToAgent};
 
 /// The control thread's loop turns at least so often.
 const TICK: Ns = 250 * MS;
@@ -41,7 +41,7 @@ impl World {
             Task::ToAgent(id, frame) => {
                 // A closed session delivers nothing.
                 if self.nodes[node].agent.as_ref().is_some_and(|p| p.conn == Some(id)) {
-                    self.to_agent(node, *frame);
+                    self.frame_for_agent(node, *frame);
                 }
             }
             Task::Ack(id, ack) => {
@@ -233,8 +233,9 @@ impl World {
     }
 
     fn signal_rank(&mut self, node: usize, local_rank: LocalRank, signal: u8) {
-        let found = self.nodes[node].ranks.iter().filter(|(_, r)| r.local_rank == local_rank && !r.killed);
-        let Some((pid, _)) = found.last() else { return };
+        let mut found =
+            self.nodes[node].ranks.iter().filter(|(_, r)| r.local_rank == local_rank && !r.killed);
+        let Some((pid, _)) = found.next_back() else { return };
         let (pid, answers) = (*pid, self.rng.below(100));
         if signal == 9 {
             return self.kill_ranks(node);
@@ -258,7 +259,7 @@ impl World {
         self.task(node, 200_000, Thread::Control, Task::Agent(Event::Swept { op, survivors }));
     }
 
-    fn to_agent(&mut self, node: usize, frame: ToAgent) {
+    fn frame_for_agent(&mut self, node: usize, frame: ToAgent) {
         let Some(process) = &mut self.nodes[node].agent else { return };
         let stale =
             process.seen.is_some_and(|(term, n)| frame.term < term || (frame.term == term && frame.n <= n));

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use super::world::{MS, Ns, Seat, World};
-use crate::domain::coordinator::Phase;
 use crate::domain::guardian::NO_GRANT;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Rank, Seq};
 use crate::domain::record::{Body, Cause, Record};
@@ -124,7 +123,7 @@ impl World {
         let Some(lead) = &process.lead else { return };
         let leader = process.incarnation;
         let term = self.spec().numbers.authority().as_nanos() as Ns;
-        let voters = lead.coordinator.ledger().voters().to_vec();
+        let voters = lead.voters.clone();
         let bound = voters
             .iter()
             .filter(|voter| {
@@ -296,10 +295,5 @@ impl World {
             let detail = format!("n{node} ends with {code}; journal {end:?}, told {:?}", self.check.told);
             self.fail("exit_code_agrees", detail);
         }
-    }
-
-    /// Everybody has gone: where nothing stood in the way, all with the code of the record.
-    pub(super) fn check_closed(&mut self) {
-        let _ = Phase::Electing;
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::world::{Ev, MS, Ns, Task, Thread, World};
 use crate::domain::append::{Append, AppendEffect, AppendEvent, Outcome};
 use crate::domain::authority::{self, Authority};
-use crate::domain::coordinator::{self, Appended, Coordinator, CoordinatorConfig, Effect, Event, Phase};
+use crate::domain::coordinator::{Appended, Coordinator, CoordinatorConfig, Effect, Event, Phase};
 use crate::domain::ids::{Incarnation, NodeName, Op};
 use crate::domain::lease::Link;
 use crate::domain::ledger::Ledger;
@@ -36,6 +36,8 @@ pub(super) struct Lead {
     pub(super) admitted: BTreeMap<NodeName, (Incarnation, Option<u64>)>,
     pub(super) term: Option<crate::domain::ids::Term>,
     pub(super) checked: u64,
+    /// Who votes, as the authority has been told.
+    pub(super) voters: Vec<NodeName>,
 }
 
 impl Lead {
@@ -61,29 +63,27 @@ impl World {
         self.nodes[node].agent.as_mut()?.lead.as_deref_mut()
     }
 
-    pub(super) fn perform_lead(&mut self, node: usize, task: Task) {
+    /// A wake that is still wanted.
+    fn woken(&mut self, node: usize, which: fn(&mut Lead) -> &mut Option<Ns>) -> bool {
         let now = self.now;
+        self.lead_mut(node).is_some_and(|l| which(l).take_if(|at| *at <= now).is_some())
+    }
+
+    pub(super) fn perform_lead(&mut self, node: usize, task: Task) {
         match task {
             Task::Coordinator(event) => self.coordinator(node, event),
-            Task::CoordinatorWake => {
-                if self.lead_mut(node).is_some_and(|l| l.coordinator_wake.take_if(|at| *at <= now).is_some())
-                {
-                    self.coordinator(node, Event::Tick);
-                }
+            Task::CoordinatorWake if self.woken(node, |l| &mut l.coordinator_wake) => {
+                self.coordinator(node, Event::Tick);
             }
             Task::Authority(event) => self.authority(node, event),
-            Task::AuthorityWake => {
-                if self.lead_mut(node).is_some_and(|l| l.authority_wake.take_if(|at| *at <= now).is_some()) {
-                    self.authority(node, authority::Event::Tick);
-                }
+            Task::AuthorityWake if self.woken(node, |l| &mut l.authority_wake) => {
+                self.authority(node, authority::Event::Tick);
             }
             Task::Append(event) => self.append(node, event),
-            Task::AppendWake => {
-                if self.lead_mut(node).is_some_and(|l| l.append_wake.take_if(|at| *at <= now).is_some()) {
-                    self.append(node, AppendEvent::Tick);
-                }
+            Task::AppendWake if self.woken(node, |l| &mut l.append_wake) => {
+                self.append(node, AppendEvent::Tick);
             }
-            Task::ToCoordinator(id, frame) => self.to_coordinator(node, id, *frame),
+            Task::ToCoordinator(id, frame) => self.frame_for_coordinator(node, id, *frame),
             Task::Beat(id, beat) => {
                 let mine = self.nodes[node].agent.as_ref().map(|p| p.id);
                 if let Some(conn) = self.net.conns.get(&id).filter(|c| Some(c.lead) == mine) {
@@ -92,7 +92,7 @@ impl World {
                 }
             }
             Task::ReadJournal => self.read_journal(node),
-            Task::StoreCreate(op, seq, nonce) => self.store_create(node, op, seq, nonce),
+            Task::StoreCreate(op, nonce) => self.store_create(node, op, nonce),
             Task::StoreRead(op, seq) => self.store_read(node, op, seq),
             _ => {}
         }
@@ -141,11 +141,12 @@ impl World {
             admitted: BTreeMap::new(),
             term: None,
             checked: 0,
+            voters: Vec::new(),
         }));
         self.coordinator(node, Event::Begin);
     }
 
-    fn to_coordinator(&mut self, node: usize, id: u64, frame: ToCoordinator) {
+    fn frame_for_coordinator(&mut self, node: usize, id: u64, frame: ToCoordinator) {
         let Some(conn) = self.net.conns.get(&id).copied() else { return };
         let from = Self::name(conn.node);
         let join = matches!(frame.msg, CoordinatorMsg::Join { .. });
@@ -315,6 +316,9 @@ impl World {
         }
         let now = self.clock(node);
         let Some(lead) = self.lead_mut(node) else { return };
+        if let authority::Event::Lead { voters, .. } | authority::Event::Voters(voters) = &event {
+            lead.voters.clone_from(voters);
+        }
         let mut out = Outbox::default();
         lead.authority.handle(now, event, &mut out);
         for effect in out.take_effects() {
@@ -397,8 +401,8 @@ impl World {
 
     fn append_effect(&mut self, node: usize, effect: AppendEffect) {
         match effect {
-            AppendEffect::TryCreate { op, seq, nonce } => {
-                self.task(node, 20_000, Thread::Process, Task::StoreCreate(op, seq, nonce));
+            AppendEffect::TryCreate { op, seq: _, nonce } => {
+                self.task(node, 20_000, Thread::Process, Task::StoreCreate(op, nonce));
             }
             AppendEffect::ReadBack { op, seq } => {
                 self.task(node, 20_000, Thread::Process, Task::StoreRead(op, seq));
@@ -433,6 +437,3 @@ impl World {
         }
     }
 }
-
-#[allow(unused_imports)]
-use coordinator as _;

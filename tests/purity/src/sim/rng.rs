@@ -2,17 +2,17 @@
 
 /// A source of numbers.
 #[derive(Clone, Debug)]
-pub struct Rng(u64);
+pub(super) struct Rng(u64);
 
 impl Rng {
     /// A source; equal seeds give equal numbers.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub(super) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -20,17 +20,17 @@ impl Rng {
     }
 
     /// A number below `n`; 0 when `n` is 0.
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         if n == 0 { 0 } else { self.next() % n }
     }
 
     /// A number from `a` up to and without `b`.
-    pub fn range(&mut self, a: u64, b: u64) -> u64 {
+    pub(super) fn range(&mut self, a: u64, b: u64) -> u64 {
         a + self.below(b.saturating_sub(a))
     }
 
     /// True so many times in a thousand.
-    pub fn chance(&mut self, per_mille: u64) -> bool {
+    pub(super) fn chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 }

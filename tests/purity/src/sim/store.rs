@@ -28,7 +28,7 @@ impl Store {
 }
 
 impl World {
-    pub(super) fn store_create(&mut self, node: usize, op: Op, seq: Seq, nonce: u64) {
+    pub(super) fn store_create(&mut self, node: usize, op: Op, nonce: u64) {
         let Some(process) = &self.nodes[node].agent else { return };
         let Some((_, record)) = process.lead.as_ref().and_then(|l| l.flight.clone()) else { return };
         let record = Record { nonce, ..*record };

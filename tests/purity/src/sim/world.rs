@@ -65,7 +65,7 @@ pub(super) enum Task {
     Sweep(Op, Ns),
     SweepPoll(Op, Ns),
     ReadJournal,
-    StoreCreate(Op, Seq, u64),
+    StoreCreate(Op, u64),
     StoreRead(Op, Seq),
     /// The other end closed.
     Closed(u64),
@@ -247,7 +247,6 @@ impl World {
                 return;
             }
             if self.closed() && self.now >= self.launched_at + 1_000 * MS {
-                self.check_closed();
                 if done {
                     return;
                 }
