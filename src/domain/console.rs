@@ -168,7 +168,11 @@ impl Console {
                 let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
                 format!("{} may still have processes of this run; not waiting any longer", names.join(", "))
             }
-            Note::StoodDown { why } => format!("this coordinator ends: {why}"),
+            Note::StoodDown { why } => {
+                format!(
+                    "this coordinator ends: {why}; without another one its ranks are stopped and the exit code is 1"
+                )
+            }
             Note::GaveUp => "no coordinator was found: the agent ends".to_owned(),
             _ => return None,
         })
