@@ -252,7 +252,11 @@ impl<H: Hooks> Driver<H> {
             words.kind,
             crate::domain::last_words::Kind::Lines | crate::domain::last_words::Kind::Silent
         );
-        let summary = if recognised { words.headline } else { String::new() };
+        let summary = match (recognised, words.place.as_str()) {
+            (false, _) => String::new(),
+            (true, "") => words.headline,
+            (true, place) => format!("{} in {place}", words.headline),
+        };
         self.handle(Event::RankExited { attempt, local_rank, kind, at, summary, words: words.text });
     }
 

@@ -25,6 +25,8 @@ pub struct Process {
     pub known: BTreeMap<String, String>,
     /// The working directory; `/` where it is gone.
     pub cwd: PathBuf,
+    /// The working directory was removed, or cannot be reached.
+    pub cwd_is_gone: bool,
 }
 
 impl Process {
@@ -39,10 +41,12 @@ impl Process {
                 Some((var.name.to_owned(), value.to_str()?.to_owned()))
             })
             .collect();
-        let cwd = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+        let cwd = std::env::current_dir();
+        let cwd_is_gone = cwd.is_err();
+        let cwd = cwd.unwrap_or_else(|_| PathBuf::from("/"));
         let words = std::iter::once(called_as).chain(args.iter().map(OsString::as_os_str));
         let command = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        Self { called_as: called_as.to_owned(), command, env, known, cwd }
+        Self { called_as: called_as.to_owned(), command, env, known, cwd, cwd_is_gone }
     }
 
     /// A documented variable that is there, not empty, and valid UTF-8.

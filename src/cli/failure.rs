@@ -8,8 +8,9 @@ use super::program::ProgramError;
 use super::runs::RunsError;
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{FileError, SettingsError};
+use crate::inspect::Clock;
 use crate::sys::dirs::NoPrivateDir;
-use crate::sys::lock::LockError;
+use crate::sys::lock::{Holder, LockError};
 use crate::sys::memexec::ImageError;
 
 /// A command line that makes no sense.
@@ -56,6 +57,15 @@ pub enum UsageError {
     NotUtf8 {
         /// As it can be shown.
         word: String,
+    },
+    /// The working directory was removed.
+    #[error("the working directory does not exist any more")]
+    NoDirectory,
+    /// Nobody could keep it.
+    #[error("program and arguments are longer than {limit} bytes together")]
+    TooLong {
+        /// The limit.
+        limit: usize,
     },
     /// Nothing to run.
     #[error("there is no program to run")]
@@ -111,6 +121,8 @@ impl UsageError {
                     "options of the program stand behind it; relight's own: relight run --help".to_owned()
                 }
             }),
+            Self::NoDirectory => Some("cd to a directory that is there".to_owned()),
+            Self::TooLong { .. } => Some("put them into a file that the program reads".to_owned()),
             Self::NoProgram => Some("relight run [OPTIONS] SCRIPT [ARGS]...".to_owned()),
             Self::Clap { tip, .. } => tip.clone(),
             Self::JsonAlone
@@ -145,6 +157,11 @@ pub enum ConfigError {
     Parse(#[from] FileError),
 }
 
+/// ` as pid 7 since 2026-12-01 14:03:22.120`.
+fn since(holder: &Holder) -> String {
+    format!(" as pid {} since {}", holder.pid, Clock::local().stamp(holder.started_ms))
+}
+
 /// Why a command was not performed.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
@@ -169,7 +186,15 @@ pub enum Failure {
     /// The output could not be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
-    /// Another relight runs this run on this node, or the lock cannot be taken.
+    /// Another relight runs this run on this node.
+    #[error("run {run} is already running on this node{}", holder.as_ref().map(since).unwrap_or_default())]
+    Running {
+        /// Its id.
+        run: String,
+        /// Who, if it has written its name.
+        holder: Option<Holder>,
+    },
+    /// The lock of this run cannot be taken.
     #[error(transparent)]
     Lock(#[from] LockError),
     /// There is no place for this node's sockets and locks.
@@ -197,6 +222,7 @@ impl Failure {
             | Self::Program(_)
             | Self::Runs(_)
             | Self::Lock(_)
+            | Self::Running { .. }
             | Self::PrivateDir(_) => Outcome::Usage,
             Self::Inject(error) => error.outcome(),
             Self::Output(_) | Self::Image(_) | Self::Handover(_) | Self::NotBuilt(_) => Outcome::Failed,
@@ -219,10 +245,10 @@ impl Failure {
             | Self::Image(_)
             | Self::Handover(_)
             | Self::NotBuilt(_) => None,
-            Self::Lock(LockError::Held { .. }) => {
-                Some("see it: relight status; another run: --run-id ID".to_owned())
+            Self::Running { run, .. } => {
+                Some(format!("see it: relight status {run}; for another run: --run-id ID"))
             }
-            Self::Lock(LockError::Call { .. }) => None,
+            Self::Lock(_) => None,
         }
     }
 }

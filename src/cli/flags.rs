@@ -289,7 +289,10 @@ pub struct WhyArgs {
     #[command(flatten)]
     pub run: RunRef,
     /// This incident [default: the newest]
-    #[arg(long, value_name = "N")]
+    #[arg(value_name = "INCIDENT")]
+    pub number: Option<u64>,
+    /// As INCIDENT, for the newest run
+    #[arg(long, value_name = "N", conflicts_with = "number")]
     pub incident: Option<u64>,
 }
 
@@ -305,9 +308,21 @@ pub struct LogsArgs {
     /// Only this attempt [default: the newest]
     #[arg(long, value_name = "N")]
     pub attempt: Option<u64>,
+    /// Only this stream
+    #[arg(long, value_name = "NAME")]
+    pub stream: Option<OutputStream>,
     /// Only the last so many lines of each file
-    #[arg(short = 'n', long, value_name = "N")]
+    #[arg(short = 'n', long, visible_alias = "tail", value_name = "N")]
     pub lines: Option<usize>,
+}
+
+/// A stream of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OutputStream {
+    /// Standard output
+    Stdout,
+    /// Standard error
+    Stderr,
 }
 
 /// `relight events`

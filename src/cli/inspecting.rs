@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::facts::Process;
 use super::failure::Failure;
-use super::flags::{EventsArgs, GcArgs, LogsArgs, StatusArgs, WhyArgs};
-use super::landing::{is_running_here, now_ms};
+use super::flags::{EventsArgs, GcArgs, LogsArgs, OutputStream, StatusArgs, WhyArgs};
+use super::landing::is_running_here;
 use super::runs::RunsError;
 use super::{output, runs};
 use crate::domain::exit_code::Outcome;
@@ -13,6 +13,7 @@ use crate::domain::ids::{Attempt, Rank};
 use crate::inspect::status::Alive;
 use crate::inspect::{Clock, Said, events, gc, logs, replay, status, why};
 use crate::store::look::{self, RunView};
+use crate::sys::clock;
 
 fn said(said: &Said) -> Result<Outcome, Failure> {
     output::print(&said.text).map(|()| Outcome::of(said.code))
@@ -36,7 +37,8 @@ pub fn show_status(process: &Process, args: &StatusArgs) -> Result<Outcome, Fail
     } else {
         Alive::Unknown
     };
-    said(&status::render(&view, alive, now_ms(), args.json, &Clock::local()))
+    let call = runs::call(process, &dir);
+    said(&status::render(&view, &call, alive, clock::now().wall_ms, args.json, &Clock::local()))
 }
 
 /// `relight why`.
@@ -45,7 +47,7 @@ pub fn show_status(process: &Process, args: &StatusArgs) -> Result<Outcome, Fail
 /// There is no such run, or it cannot be read.
 pub fn show_why(process: &Process, args: &WhyArgs) -> Result<Outcome, Failure> {
     let view = read(&runs::find(process, &args.run)?)?;
-    said(&why::render(&view, args.incident, &Clock::local()))
+    said(&why::render(&view, args.number.or(args.incident), &Clock::local()))
 }
 
 /// `relight events`.
@@ -67,7 +69,11 @@ pub fn show_events(process: &Process, args: &EventsArgs) -> Result<Outcome, Fail
 /// There is no such run, attempt or rank, or a file cannot be read.
 pub fn show_logs(process: &Process, args: &LogsArgs) -> Result<Outcome, Failure> {
     let view = read(&runs::find(process, &args.run)?)?;
-    let wanted = logs::Wanted { rank: args.rank.map(Rank), attempt: args.attempt.map(Attempt), stream: None };
+    let stream = args.stream.map(|stream| match stream {
+        OutputStream::Stdout => logs::Stream::Out,
+        OutputStream::Stderr => logs::Stream::Err,
+    });
+    let wanted = logs::Wanted { rank: args.rank.map(Rank), attempt: args.attempt.map(Attempt), stream };
     let sources = logs::sources(&view, &wanted).map_err(RunsError::Logs)?;
     output::print_bytes(&logs::read(&sources, args.lines).map_err(RunsError::Io)?)?;
     Ok(Outcome::Finished)
@@ -80,7 +86,7 @@ pub fn show_logs(process: &Process, args: &LogsArgs) -> Result<Outcome, Failure>
 pub fn collect(process: &Process, args: &GcArgs) -> Result<Outcome, Failure> {
     let base = runs::base(process, args.run_dir.as_deref())?;
     let rule = gc::Rule { older_than_days: args.older_than, keep: args.keep };
-    match gc::run(&base, rule, now_ms(), args.dry_run, |run| is_running_here(process, &run.dir)) {
+    match gc::run(&base, rule, clock::now().wall_ms, args.dry_run, |run| is_running_here(process, &run.dir)) {
         Ok(done) => said(&done),
         Err(error) if error.source.kind() == std::io::ErrorKind::NotFound => {
             Err(RunsError::None { base }.into())

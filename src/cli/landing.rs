@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use super::facts::Process;
 use super::failure::Failure;
@@ -23,7 +23,7 @@ use crate::sys::capability::Capabilities;
 use crate::sys::dirs;
 use crate::sys::lock::{Holder, Lock, LockError};
 use crate::sys::memexec::Image;
-use crate::sys::{files, inherited, pidfd, process, procfs, signals};
+use crate::sys::{clock, files, inherited, pidfd, process, procfs, signals};
 
 /// A worker's end of its socket.
 const WORKER_SOCKET: i32 = 3;
@@ -74,7 +74,7 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     // One name for one directory, whatever way leads there: the lock goes by it.
     context.run_base = context.run_base.canonicalize().unwrap_or_else(|_| context.run_base.clone());
     context.run_dir = context.run_base.join(config.spec.run_id.as_str());
-    let lock = lock(&private, &context.run_dir, context.command.join(" "))?;
+    let lock = lock(process, &private, &context.run_dir, context.command.join(" "))?;
     let image = Image::of_self()?;
     if let Some(refused) = image.refused() {
         output::complain(&format!("relight: {refused}\n"));
@@ -103,6 +103,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
     let AgentConfig { spec, node, context } = config;
     let banner = Banner {
         run: spec.run_id.clone(),
+        call: super::runs::call(process, &context.run_dir),
         nodes: spec.max_nodes,
         nproc: node.nproc,
         interpreter: context.interpreter.display().to_string(),
@@ -148,35 +149,49 @@ fn omp_threads(context: &NodeContext) -> Option<String> {
     set.map(|(_, value)| value.to_string_lossy().into_owned())
 }
 
-/// The lock of a run on this node.
-fn lock(private: &Path, run_dir: &Path, command: String) -> Result<Lock, LockError> {
+/// Whoever only asks whether a run runs holds its lock for a moment.
+const LOOKING: Duration = Duration::from_millis(300);
+
+/// The lock of a run on this node. The private directory depends on the environment: a run that was started
+/// from a session with another one is found, too.
+fn lock(process: &Process, private: &Path, run_dir: &Path, command: String) -> Result<Lock, Failure> {
     let run = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    let holder = Holder { pid: std::process::id(), started_ms: now_ms(), command };
-    Lock::try_take(private, &run, run_dir, &holder)
+    let holder = Holder { pid: std::process::id(), started_ms: clock::now().wall_ms, command };
+    let elsewhere: Vec<PathBuf> = lock_places(process).into_iter().filter(|place| place != private).collect();
+    let until = Instant::now() + LOOKING;
+    loop {
+        let other = elsewhere.iter().find_map(|place| Lock::held_by(place, &run, run_dir));
+        let holder = match other {
+            Some(holder) => holder,
+            None => match Lock::try_take(private, &run, run_dir, &holder) {
+                Ok(lock) => return Ok(lock),
+                Err(LockError::Held { holder }) => holder,
+                Err(error) => return Err(error.into()),
+            },
+        };
+        if Instant::now() >= until {
+            return Err(Failure::Running { run, holder });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Everywhere where a lock of this user can be on this node.
+fn lock_places(process: &Process) -> Vec<PathBuf> {
+    let session = PathBuf::from(format!("/run/user/{}", files::my_uid()));
+    let mut places = dirs::candidates(Some(&session));
+    if let Some(runtime) = process.var(env::XDG_RUNTIME_DIR) {
+        places.extend(dirs::candidates(Some(Path::new(runtime))).into_iter().take(1));
+    }
+    places
 }
 
 /// Whether a guardian or agent of this node holds the lock of this run.
 #[must_use]
 pub fn is_running_here(process: &Process, run_dir: &Path) -> bool {
-    let runtime = process.var(env::XDG_RUNTIME_DIR).map(Path::new);
-    let Ok(private) = dirs::private_dir(&dirs::candidates(runtime)) else { return false };
     let run_dir = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
-    match lock(&private, &run_dir, "relight".to_owned()) {
-        Err(LockError::Held { .. }) => true,
-        Ok(lock) => {
-            // Nobody's any more; a file that stays is no harm.
-            let _ = lock.remove();
-            false
-        }
-        Err(LockError::Call { .. }) => false,
-    }
-}
-
-/// The wall clock in Unix milliseconds.
-#[must_use]
-pub fn now_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+    let run = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    lock_places(process).iter().any(|place| Lock::held_by(place, &run, &run_dir).is_some())
 }
 
 /// Makes the directory under which run directories lie: all of the way below the home directory, elsewhere the

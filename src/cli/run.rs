@@ -42,14 +42,23 @@ pub fn settings(process: &Process, options: &RunOptions, program: &[String]) -> 
     Ok(Settings::resolve(&options.args(program), &process.facts(), &process.known, &files)?)
 }
 
+/// Program and arguments are kept in the journal, which has a limit for its records.
+const LONGEST: usize = 1 << 20;
+
 /// Checks everything that can be checked before a run and puts it together.
 ///
 /// # Errors
 /// A setting, the program or the interpreter is wrong.
 pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> Result<Launch, Failure> {
+    if process.cwd_is_gone {
+        return Err(UsageError::NoDirectory.into());
+    }
     let mut settings = settings(process, options, program)?;
     if program.is_empty() {
         return Err(UsageError::NoProgram.into());
+    }
+    if program.iter().map(|word| word.len()).sum::<usize>() > LONGEST {
+        return Err(UsageError::TooLong { limit: LONGEST }.into());
     }
     program::check(&settings, process)?;
     let python = match settings.kind() {

@@ -67,11 +67,8 @@ impl RunsError {
             Self::Find(error) => Some(error.hint()),
             Self::Logs(error) => Some(error.hint().to_owned()),
             Self::None { .. } => Some("runs of another place: --run-dir DIR".to_owned()),
-            Self::NotARun { .. }
-            | Self::Layout(_)
-            | Self::Io(_)
-            | Self::Unreadable { .. }
-            | Self::CannotMake { .. } => None,
+            Self::CannotMake { .. } => Some("choose a place that is there: --run-dir DIR".to_owned()),
+            Self::NotARun { .. } | Self::Layout(_) | Self::Io(_) | Self::Unreadable { .. } => None,
         }
     }
 }
@@ -105,6 +102,17 @@ pub fn find(process: &Process, which: &RunRef) -> Result<PathBuf, Failure> {
         Some(id) if base.is_dir() => Ok(look::find(&base, id).map_err(RunsError::Find)?),
         Some(_) => Err(RunsError::None { base }.into()),
         None => newest(&base),
+    }
+}
+
+/// What names a run in a command of this user's: its id where that finds it, else its directory.
+#[must_use]
+pub fn call(process: &Process, run_dir: &Path) -> String {
+    let found = base(process, None).ok().and_then(|base| base.canonicalize().ok());
+    let real = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
+    match (real.parent(), real.file_name()) {
+        (Some(parent), Some(id)) if found.as_deref() == Some(parent) => id.to_string_lossy().into_owned(),
+        _ => real.display().to_string(),
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::exit::signal_name;
 use super::ids::{Rank, RunId};
 use super::note::Note;
 use super::record::{Decision, FirstFailure, Incident};
@@ -16,6 +17,8 @@ use super::time::human;
 pub struct Banner {
     /// The run.
     pub run: RunId,
+    /// What names it in a command that finds it from anywhere: its id, else its directory.
+    pub call: String,
     /// Nodes of a full world.
     pub nodes: u32,
     /// Ranks on each.
@@ -43,6 +46,7 @@ pub struct Console {
     said_banner: bool,
     incident: Option<Incident>,
     first: Option<FirstFailure>,
+    restarted: bool,
     ended: bool,
 }
 
@@ -50,7 +54,7 @@ impl Console {
     /// A console that has said nothing yet.
     #[must_use]
     pub fn new(banner: Banner) -> Self {
-        Self { banner, said_banner: false, incident: None, first: None, ended: false }
+        Self { banner, said_banner: false, incident: None, first: None, restarted: false, ended: false }
     }
 
     /// The verdict of an incident is known in full.
@@ -72,9 +76,13 @@ impl Console {
                 lines
             }
             Note::Ended { code, sentence } => self.end_lines(*code, sentence, time),
+            Note::AttemptRunning { down: Some(_), .. } => {
+                self.restarted = true;
+                self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default()
+            }
             Note::RankFailed { first, stopped, .. } => {
                 self.first = Some(first.clone());
-                vec![format!("{time} {}; {}", blame(first), stopped_ranks(*stopped))]
+                vec![format!("{time} {}; {}", first.sentence(), stopped_ranks(*stopped))]
             }
             _ => self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default(),
         };
@@ -93,7 +101,7 @@ impl Console {
         if let Some(threads) = &b.omp_threads {
             let _ = write!(first, ", OMP_NUM_THREADS={threads}");
         }
-        let mut lines = vec![first, format!("logs, journal: {}   status: relight status {}", b.dir, b.run)];
+        let mut lines = vec![first, format!("logs, journal: {}   status: relight status {}", b.dir, b.call)];
         if b.interactive {
             let restarts = match b.max_restarts {
                 Some(0) => "no restarts".to_owned(),
@@ -114,12 +122,12 @@ impl Console {
     fn one_line(&self, note: &Note) -> Option<String> {
         Some(match note {
             Note::Decided { decision, restart, max_restarts, why, .. } => {
-                decided(decision, *restart, *max_restarts, why)
+                self.decided(decision, *restart, *max_restarts, why)
             }
             Note::AttemptRunning { attempt, down: Some(down), .. } => format!(
-                "attempt {attempt} running; down {}     details: relight why {}",
+                "attempt {attempt} running; lost {}     details: relight why {}",
                 short(*down),
-                self.banner.run
+                self.banner.call
             ),
             Note::AgentReturned { node, .. } => {
                 format!("the agent on {node} ended and its ranks with it; it was started again")
@@ -143,11 +151,8 @@ impl Console {
                     human(*patience)
                 )
             }
-            Note::StopRequested { signal, terminal, ranks, again, .. } => {
-                let what = if *again { "killing" } else { "stopping" };
-                let by = super::exit::signal_name(*signal);
-                let whence = if *terminal { " from the terminal" } else { "" };
-                format!("{what} {} ({by}{whence})", count(*ranks, "rank"))
+            Note::StopRequested { signal, terminal, ranks, grace, again, .. } => {
+                stopping(*signal, *terminal, *ranks, *grace, *again)
             }
             Note::AllStopped { took } => format!("all ranks stopped in {}", short(*took)),
             Note::StoreTrouble { text, since } => {
@@ -157,6 +162,10 @@ impl Console {
                 )
             }
             Note::StoreBack { after } => format!("the run directory answers again after {}", human(*after)),
+            Note::NotWaitedFor { nodes } => {
+                let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
+                format!("{} may still have processes of this run; not waiting any longer", names.join(", "))
+            }
             Note::StoodDown { why } => format!("this coordinator ends: {why}"),
             Note::GaveUp => "no coordinator was found: the agent ends".to_owned(),
             _ => return None,
@@ -167,56 +176,73 @@ impl Console {
         if std::mem::replace(&mut self.ended, true) {
             return Vec::new();
         }
+        let call = &self.banner.call;
         if code == 0 {
-            return vec![format!("{time} finished")];
+            let command = if self.restarted { "details: relight why" } else { "logs: relight logs" };
+            return vec![format!("{time} finished     {command} {call}")];
         }
-        let mut lines = vec![format!("{time} ended: {sentence}. Exit {code}.")];
         let first =
             self.incident.as_ref().and_then(|i| i.first_failure.clone()).or_else(|| self.first.take());
-        if let Some(first) = first.filter(|_| code < 128) {
-            lines.push(format!(
-                "first failure: rank {} (local rank {}, pid {}) on {}: {}",
-                first.rank, first.local_rank, first.pid, first.node, first.exit
-            ));
-            lines.extend(first.words.lines().map(|line| format!("  | {line}")));
-            if let Some(incident) = &self.incident {
-                lines.extend(victims(incident));
+        let Some(first) = first.filter(|_| code < 128) else {
+            let command = if code < 128 { "details: relight why" } else { "logs: relight logs" };
+            return vec![format!("{time} ended: {sentence}. Exit {code}.     {command} {call}")];
+        };
+        let mut lines = vec![format!("{time} ended: {sentence}. Exit {code}.")];
+        lines.push(format!(
+            "first failure: rank {} (local rank {}, pid {}) on {}: {}",
+            first.rank, first.local_rank, first.pid, first.node, first.exit
+        ));
+        lines.extend(first.words.lines().map(|line| format!("  | {line}")));
+        if let Some(incident) = &self.incident {
+            lines.extend(victims(incident));
+        }
+        lines.push(format!("details: relight why {call}   logs: {}", self.banner.dir));
+        lines
+    }
+
+    fn decided(&self, decision: &Decision, restart: u32, max: Option<u32>, why: &[String]) -> String {
+        let number = match max {
+            Some(max) => format!("restart {restart} of {max}"),
+            None => format!("restart {restart}"),
+        };
+        let nodes = if self.banner.nodes == 1 { "node" } else { "nodes" };
+        match decision {
+            Decision::Restart if restart == 0 => format!("starting again on the same {nodes}"),
+            Decision::Restart => format!("{number} on the same {nodes}"),
+            Decision::Replace { nodes } => {
+                let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
+                format!("{number} without {}", names.join(", "))
+            }
+            Decision::Stop { code } => {
+                let why = why.last().map_or("no reason is known", |w| w.as_str());
+                format!("not restarting: {why}; the run ends with exit code {code}")
             }
         }
-        lines.push(format!("details: relight why {}   logs: {}", self.banner.run, self.banner.dir));
-        lines
     }
 }
 
-fn blame(first: &FirstFailure) -> String {
-    format!("rank {} ({}) {}", first.rank, first.node, first.summary)
+/// Who asked for the end, and what comes if the ranks do not follow.
+fn stopping(signal: u8, terminal: bool, ranks: u32, grace: Duration, again: bool) -> String {
+    const SIGINT: u8 = 2;
+    let ranks = count(ranks, "rank");
+    let by = match (terminal, signal) {
+        (true, SIGINT) => "Ctrl-C".to_owned(),
+        (true, _) => format!("{} from the terminal", signal_name(signal)),
+        (false, _) => signal_name(signal),
+    };
+    match (again, terminal) {
+        (true, _) => format!("killing {ranks} ({by} again)"),
+        (false, true) => {
+            format!("stopping {ranks} ({by}); once more kills, else SIGKILL in {}", human(grace))
+        }
+        (false, false) => format!("stopping {ranks} ({by}); SIGKILL in {}", human(grace)),
+    }
 }
 
 fn stopped_ranks(stopped: u32) -> String {
     match stopped {
         0 => "it was the only rank".to_owned(),
         n => format!("{} stopped because of it", count(n, "rank")),
-    }
-}
-
-fn decided(decision: &Decision, restart: u32, max: Option<u32>, why: &[String]) -> String {
-    let number = match max {
-        Some(max) => format!("restart {restart} of {max}"),
-        None => format!("restart {restart}"),
-    };
-    match decision {
-        Decision::Restart if restart == 0 => "starting again on the same nodes".to_owned(),
-        Decision::Restart => format!("{number} on the same nodes"),
-        Decision::Replace { nodes } => {
-            let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
-            format!("{number} without {}", names.join(", "))
-        }
-        Decision::Stop { code } => {
-            format!(
-                "not restarting: {}. Exit {code}.",
-                why.last().map_or("no reason is known", |w| w.as_str())
-            )
-        }
     }
 }
 

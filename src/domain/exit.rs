@@ -47,6 +47,19 @@ impl ExitKind {
         matches!(self, Self::Code(0))
     }
 
+    /// What it died of, in one line: with its own words if it left any.
+    #[must_use]
+    pub fn evidence(&self, words: &str) -> String {
+        match (self, words) {
+            (Self::NeverStarted { .. }, _) => self.to_string(),
+            (Self::Lost, "") => "was lost with its node".to_owned(),
+            (Self::Signal { .. }, "") => format!("died: {self}"),
+            (Self::Signal { .. }, words) => format!("died: {self}: {words}"),
+            (_, "") => format!("failed: {self}"),
+            (_, words) => format!("failed: {words}"),
+        }
+    }
+
     /// The number torchrun reports: the code, or minus the signal.
     #[must_use]
     pub fn torch_code(&self) -> i32 {

@@ -45,6 +45,9 @@ pub struct Words {
     pub kind: Kind,
     /// One line: the exception, the error, else the last line.
     pub headline: String,
+    /// Where a Python exception was raised, `collate.py:41`: the innermost frame of the program's own files,
+    /// else the innermost of all. Empty where nothing tells.
+    pub place: String,
     /// At most [`MAX_TEXT`] bytes; no control characters but line ends.
     pub text: String,
     /// Non-empty lines that came after it: many of them say that the program went on.
@@ -60,9 +63,11 @@ pub fn last_words(tail: &[u8]) -> Words {
     let found = choose(traceback(&lines), terminate(&lines), fatal(&lines));
     if let Some(found) = found {
         let after = lines.iter().skip(found.end).filter(|l| !l.is_empty()).count();
+        let place = if found.kind == Kind::Traceback { place(&found) } else { String::new() };
         return Words {
             kind: found.kind,
             headline: found.headline,
+            place,
             text: bounded(&found.text),
             lines_after: after,
         };
@@ -72,9 +77,36 @@ pub fn last_words(tail: &[u8]) -> Words {
     Words {
         kind: Kind::Lines,
         headline: last.trim().into(),
+        place: String::new(),
         text: bounded(&full[full.len().saturating_sub(LINES)..]),
         lines_after: 0,
     }
+}
+
+/// Where the last exception of a traceback was raised. A group has no place: its exceptions have.
+fn place(found: &Found<'_>) -> String {
+    let last = found.text.iter().rposition(|line| line.contains(TRACEBACK)).unwrap_or(0);
+    let raised = found.text.iter().skip(last).position(|line| line.trim_end().ends_with(&found.headline));
+    let block = found.text.get(last..last + raised.unwrap_or(0)).unwrap_or_default();
+    if block.iter().any(|line| line.trim_start().starts_with(['|', '+'])) {
+        return String::new();
+    }
+    let frames: Vec<(&str, &str)> = block.iter().filter_map(|line| frame(line)).collect();
+    let own = frames.iter().rev().find(|(file, _)| is_own(file)).or(frames.last());
+    own.map(|(file, line)| format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))).unwrap_or_default()
+}
+
+/// File and line of `File "/a/b.py", line 41, in f`, whatever stands before it.
+fn frame(line: &str) -> Option<(&str, &str)> {
+    let (file, rest) = line.split_once("  File \"")?.1.split_once("\", line ")?;
+    let number = rest.split(|c: char| !c.is_ascii_digit()).next().filter(|number| !number.is_empty())?;
+    Some((file, number))
+}
+
+/// Neither an installed package nor Python itself.
+fn is_own(file: &str) -> bool {
+    const OTHERS: [&str; 3] = ["/site-packages/", "/dist-packages/", "/lib/python"];
+    !file.starts_with('<') && !OTHERS.iter().any(|part| file.contains(part))
 }
 
 /// Something recognised: lines `start..end`, of which `text` are its own.
@@ -665,5 +697,25 @@ mod tests {
             assert!(words.text.chars().all(|c| c == '\n' || !c.is_control()), "{:?}", words.text);
             assert!(!words.headline.contains('\n'));
         }
+    }
+
+    #[test]
+    fn the_place_is_the_innermost_frame_of_ones_own() {
+        let place = |text: &str| last_words(text.as_bytes()).place;
+        let own = "Traceback (most recent call last):\n  File \"/w/train.py\", line 9, in <module>\n    main()\n  \
+                   File \"/w/collate.py\", line 41, in f\n    x['labels']\nKeyError: 'labels'\n";
+        assert_eq!(place(own), "collate.py:41");
+        let installed = own.replace("/w/collate.py", "/env/lib/python3.11/site-packages/torch/x.py");
+        assert_eq!(place(&installed), "train.py:9");
+        assert_eq!(place(&installed.replace("/w/train.py", "<string>")), "x.py:41");
+        // Of a chain the last; torch's prefix; a syntax error names its own line.
+        let chain = format!("{own}\n{}\n\n{}", CHAINS[0], own.replace("41", "43"));
+        assert_eq!(place(&chain), "collate.py:43");
+        let prefixed: String = own.lines().map(|l| format!("[rank3]: {l}\n")).collect();
+        assert_eq!(place(&prefixed), "collate.py:41");
+        let syntax =
+            own.replace(", line 41, in f", ", line 41").replace("KeyError: 'labels'", "SyntaxError: no");
+        assert_eq!(place(&syntax), "collate.py:41");
+        assert_eq!(place("no traceback\n"), "");
     }
 }

@@ -148,6 +148,11 @@ pub enum Note {
         /// How long it took.
         took: Duration,
     },
+    /// These nodes do not say that their ranks are gone, and the end does not wait for them any longer.
+    NotWaitedFor {
+        /// The nodes.
+        nodes: Vec<NodeName>,
+    },
     /// The run is over.
     Ended {
         /// The exit code.

@@ -72,12 +72,19 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
     Verdict { decision, charged, why }
 }
 
+fn used_up(max: u32) -> String {
+    match max {
+        1 => "the one restart that was allowed is used".to_owned(),
+        max => format!("all {max} restarts that were allowed are used"),
+    }
+}
+
 fn exhausted(ledger: &Ledger, broken: &Broken<'_>) -> Option<Vec<String>> {
     let first = broken.first?;
     let root = format!("rank {} on {} failed first: {}", first.rank, first.node, first.exit);
     match ledger.spec().and_then(|s| s.max_restarts) {
         Some(0) => Some(vec![root, "no restarts were asked for".to_owned()]),
-        Some(max) if ledger.charged() >= max => Some(vec![root, format!("all {max} restarts are used")]),
+        Some(max) if ledger.charged() >= max => Some(vec![root, used_up(max)]),
         Some(_) => None,
         None if ledger.streak_with(broken.ran_ms) >= SHORT_ATTEMPTS => {
             let short = ledger.spec().map_or(0, |s| s.numbers.short_attempt_ms);

@@ -238,6 +238,22 @@ pub struct FirstFailure {
     pub words: String,
 }
 
+impl FirstFailure {
+    /// `rank 2 (n01) died: SIGKILL`: rank, node and evidence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let evidence = if self.summary.is_empty() { self.exit.evidence("") } else { self.summary.clone() };
+        format!("rank {} ({}) {evidence}", self.rank, self.node)
+    }
+
+    /// As [`sentence`](Self::sentence), with the exit code where the evidence does not tell it.
+    #[must_use]
+    pub fn sentence_with_exit(&self) -> String {
+        let (sentence, exit) = (self.sentence(), self.exit.to_string());
+        if sentence.contains(&exit) { sentence } else { format!("{sentence} ({exit})") }
+    }
+}
+
 /// A rank that ended because of somebody else.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Victim {

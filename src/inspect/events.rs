@@ -119,9 +119,9 @@ mod tests {
         2023-11-14 22:13:23.500 n01 attempt_running attempt=0 ranks=4
         2023-11-14 22:13:24.000 n01 stale what="of term 0" n=[1,2]
         ? {"wall_ms":17000
-        2023-11-14 22:14:02.100 #2 attempt 1: 2 nodes, 8 ranks after incident 0: rank 5 (n02) ended with exit code 1: ValueError: boom; restart on the same nodes
-        2023-11-14 22:14:06.000 #3 incident 0 settled: rank 5 (n02) ended with exit code 1: ValueError: boom; 7 victims because of it; stopped in 0.3 s, running again after 0.9 s
-        2023-11-14 22:14:20.500 #4 incident 1 settled: rank 2 (n01) died of SIGKILL; stopped in 0.1 s
+        2023-11-14 22:14:02.100 #2 attempt 1: 2 nodes, 8 ranks after incident 0: rank 5 (n02) failed: ValueError: boom (exit code 1); restart on the same nodes
+        2023-11-14 22:14:06.000 #3 incident 0 settled: rank 5 (n02) failed: ValueError: boom (exit code 1); 7 victims because of it; stopped in 0.3 s, running again after 0.9 s
+        2023-11-14 22:14:20.500 #4 incident 1 settled: rank 2 (n01) died: SIGKILL; stopped in 0.1 s
         2023-11-14 22:14:21.000 #5 failed, exit code 1: 1 of 1 restarts used
         "#);
         let json = render(&view, true, &Clock::utc()).text;

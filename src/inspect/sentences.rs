@@ -18,7 +18,12 @@ pub fn count(n: usize, noun: &str) -> String {
 /// Milliseconds in words.
 #[must_use]
 pub fn ms(ms: u64) -> String {
-    human(Duration::from_millis(ms))
+    // People do not mind milliseconds, but nothing takes no time.
+    if (1..100).contains(&ms) {
+        format!("0.{:02} s", ms.div_ceil(10))
+    } else {
+        human(Duration::from_millis(ms))
+    }
 }
 
 /// How a rank ended: `died of SIGKILL`, `ended with exit code 1`, `could not start: …`.
@@ -32,15 +37,10 @@ pub fn ended(exit: &ExitKind) -> String {
     }
 }
 
-/// `rank 2 (n01) died of SIGKILL`, with its own words if it left any.
+/// `rank 2 (n01) died: SIGKILL`, on one line.
 #[must_use]
 pub fn first_failure(first: &FirstFailure) -> String {
-    let mut text = format!("rank {} ({}) {}", first.rank, first.node, ended(&first.exit));
-    if !first.summary.is_empty() {
-        text.push_str(": ");
-        text.push_str(&harmless(&first.summary).replace('\n', " "));
-    }
-    text
+    harmless(&first.sentence_with_exit()).replace('\n', " ")
 }
 
 /// What broke a world.

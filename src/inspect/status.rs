@@ -30,9 +30,9 @@ fn phase(phase: Phase) -> &'static str {
     }
 }
 
-/// The run in a few lines; `now_ms` is the reader's wall clock.
+/// The run in a few lines; `now_ms` is the reader's wall clock, `call` what names the run in a command.
 #[must_use]
-pub fn render(view: &RunView, alive: Alive, now_ms: u64, json: bool, clock: &Clock) -> Said {
+pub fn render(view: &RunView, call: &str, alive: Alive, now_ms: u64, json: bool, clock: &Clock) -> Said {
     if json {
         return as_json(view, alive);
     }
@@ -51,7 +51,7 @@ pub fn render(view: &RunView, alive: Alive, now_ms: u64, json: bool, clock: &Clo
         }
     }
     if let Some(status) = &view.status {
-        numbers(status, &mut line);
+        numbers(view, status, &mut line);
     }
     if view.status.as_ref().is_none_or(|s| s.attempt.is_none()) {
         line("created", &clock.stamp(view.run.created_ms));
@@ -63,7 +63,7 @@ pub fn render(view: &RunView, alive: Alive, now_ms: u64, json: bool, clock: &Clo
     }
     let incidents = super::why::incidents(view);
     if let Some(last) = incidents.last() {
-        line("incidents", &format!("{}; details: relight why {} {last}", incidents.len(), view.run.run));
+        line("incidents", &format!("{}; details: relight why {call} {last}", incidents.len()));
     }
     Said { text, code: if view.damage.is_some() { exit_code::FAILED } else { 0 } }
 }
@@ -80,9 +80,11 @@ fn state(status: &Status, alive: Alive, now_ms: u64) -> String {
     }
 }
 
-fn numbers(status: &Status, line: &mut impl FnMut(&str, &str)) {
+fn numbers(view: &RunView, status: &Status, line: &mut impl FnMut(&str, &str)) {
     if let Some(attempt) = status.attempt {
-        let nodes = status.nodes.iter().filter(|n| n.slot.is_some()).count();
+        // At the end nobody is there any more; the journal knows who was.
+        let members = super::logs::members(view, attempt).map(<[_]>::len);
+        let nodes = members.unwrap_or_else(|| status.nodes.iter().filter(|n| n.slot.is_some()).count());
         let (ranks, nodes) = (count(status.world_size as usize, "rank"), count(nodes, "node"));
         line("attempt", &format!("{attempt}: {ranks} on {nodes}"));
     }
@@ -128,7 +130,7 @@ mod tests {
     fn a_running_an_interrupted_and_a_remote_run() {
         let mut view = view(crashed()[..5].to_vec());
         view.status = Some(status());
-        let said = |alive| render(&view, alive, NOW, false, &Clock::utc()).text;
+        let said = |alive| render(&view, "r1", alive, NOW, false, &Clock::utc()).text;
         insta::assert_snapshot!(said(Alive::Yes), @r"
         run r1
           state     runs (for 22 s)
@@ -150,8 +152,8 @@ mod tests {
 
     #[test]
     fn an_ended_run_and_one_that_never_got_going() {
-        let ended = render(&view(crashed()), Alive::No, NOW, false, &Clock::utc());
-        let empty = render(&view(vec![]), Alive::No, NOW, false, &Clock::utc());
+        let ended = render(&view(crashed()), "r1", Alive::No, NOW, false, &Clock::utc());
+        let empty = render(&view(vec![]), "r1", Alive::No, NOW, false, &Clock::utc());
         assert_eq!((ended.code, empty.code), (0, 0));
         insta::assert_snapshot!(ended.text + &empty.text, @r"
         run r1
@@ -172,7 +174,7 @@ mod tests {
     fn json_has_all_of_it() {
         let mut view = view(crashed());
         view.status = Some(status());
-        let said = render(&view, Alive::Unknown, NOW, true, &Clock::utc());
+        let said = render(&view, "r1", Alive::Unknown, NOW, true, &Clock::utc());
         let value: serde_json::Value = serde_json::from_str(&said.text).unwrap();
         assert_eq!(value["end"]["code"], 1);
         assert_eq!(value["status"]["phase"], "running");

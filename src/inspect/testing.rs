@@ -69,7 +69,7 @@ fn failure(rank: u32, exit: ExitKind, after_ms: u64, summary: &str, words: &str)
 pub(crate) fn crashed() -> Vec<Record> {
     let words =
         "Traceback (most recent call last):\n  File \"train.py\", line 41\nValueError: \u{1b}[31mboom\n";
-    let first = failure(5, ExitKind::Code(1), 42_000, "ValueError: boom", words);
+    let first = failure(5, ExitKind::Code(1), 42_000, "failed: ValueError: boom", words);
     let killed = failure(2, ExitKind::Signal { no: 9, core: false }, 60_000, "", "");
     let victims = (0..8)
         .filter(|r| *r != 5)

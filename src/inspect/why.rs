@@ -94,7 +94,7 @@ pub fn render(view: &RunView, number: Option<u64>, clock: &Clock) -> Said {
     let run = &view.run.run;
     let Some(wanted) = number.or(all.last().copied()) else {
         let how = view.end().map_or_else(|| "it has not ended".into(), end);
-        return Said { text: format!("nothing failed in run {run}: {how}\n"), code: 0 };
+        return damaged(view, format!("nothing failed in run {run}: {how}\n"));
     };
     let Some(case) = case(view, wanted) else {
         let known = match (all.first(), all.last()) {
@@ -105,7 +105,14 @@ pub fn render(view: &RunView, number: Option<u64>, clock: &Clock) -> Said {
         let text = format!("run {run} has no incident {wanted}: {known}\n");
         return Said { text, code: exit_code::USAGE };
     };
-    Said { text: write(view, &case, clock), code: 0 }
+    damaged(view, write(view, &case, clock))
+}
+
+/// What was read, and that there may be more where the journal cannot be read.
+fn damaged(view: &RunView, mut text: String) -> Said {
+    let Some(damage) = &view.damage else { return Said { text, code: 0 } };
+    text.push_str(&format!("the journal is damaged, there may be more: {damage}\n"));
+    Said { text, code: exit_code::FAILED }
 }
 
 fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
@@ -115,8 +122,9 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
             text.push_str(&format!("  {name:<10}{value}\n"));
         }
     };
+    let what = broke(case.first, case.lost);
     if case.first.is_some() || !case.lost.is_empty() || case.settled.is_some() || case.next.is_some() {
-        line("what", &broke(case.first, case.lost).replace('\n', " "));
+        line("what", &what.replace('\n', " "));
     }
     if let Some(first) = case.first {
         line("when", &clock.stamp(first.wall_ms));
@@ -137,7 +145,8 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
         };
         line("decision", &format!("{}{charged}", decision(done)));
     }
-    line("why", &harmless(&case.why.join("; ")));
+    let why: Vec<&str> = case.why.iter().copied().filter(|why| !what.starts_with(why)).collect();
+    line("why", &harmless(&why.join("; ")));
     line("next", &next(case));
     if let Some(settled) = case.settled {
         let running = settled.running_ms.map(|r| format!(", running again after {}", ms(r)));
@@ -222,7 +231,7 @@ mod tests {
         assert_eq!(said.code, 0);
         insta::assert_snapshot!(said.text, @r#"
         incident 0 of run r1, attempt 0
-          what      rank 5 (n02) ended with exit code 1: ValueError: boom
+          what      rank 5 (n02) failed: ValueError: boom (exit code 1)
           when      2023-11-14 22:14:02.000
           process   pid 4005, local rank 1 on n02
           ran       39 s
@@ -248,7 +257,7 @@ mod tests {
         assert_eq!(said.code, 0);
         insta::assert_snapshot!(said.text, @r"
         incident 1 of run r1, attempt 1
-          what      rank 2 (n01) died of SIGKILL
+          what      rank 2 (n01) died: SIGKILL
           when      2023-11-14 22:14:20.000
           process   pid 4002, local rank 2 on n01
           verdict   settled: the first to fail

@@ -124,6 +124,14 @@ impl LogSpec {
         }
     }
 
+    /// Whether a failure may bring a hidden stream to the console. What somebody sent to files only stays there:
+    /// the report of the failure has its last words.
+    #[must_use]
+    pub fn may_reveal(&self, source: Source, stream: Stream) -> bool {
+        let local = source.local_rank.0;
+        has(self.tee.of(local), stream) || !has(self.redirects.of(local), stream)
+    }
+
     /// What stands before a line of this rank on the console. As Python's `Template.safe_substitute`: what
     /// is unknown stays, `$$` is a dollar sign.
     #[must_use]

@@ -314,6 +314,15 @@ fn a_large_world_shows_rank_0_and_what_is_revealed() {
 }
 
 #[test]
+fn what_goes_to_files_only_is_not_revealed() {
+    let spec = |redirects, tee| LogSpec { redirects, tee, ..LogSpec::default() };
+    let both = StreamMap::all(Streams::BOTH);
+    assert!(spec(StreamMap::default(), StreamMap::default()).may_reveal(source(1), Stream::Err));
+    assert!(spec(both.clone(), both.clone()).may_reveal(source(1), Stream::Err));
+    assert!(!spec(both, StreamMap::default()).may_reveal(source(1), Stream::Err));
+}
+
+#[test]
 fn a_worker_that_never_reads_stops_nobody() {
     let dir = tempfile::tempdir().unwrap();
     let bench = Bench::new(files_only(dir.path()), |c| {

@@ -189,7 +189,11 @@ impl Worker {
             let outputs = Stream::BOTH.map(|stream| Output {
                 owner: Owner(attempt, local_rank, stream),
                 show: match spec.show(source, stream) {
-                    Show::Nothing if revealed.contains(&(attempt, local_rank)) => Show::Lines,
+                    Show::Nothing
+                        if revealed.contains(&(attempt, local_rank)) && spec.may_reveal(source, stream) =>
+                    {
+                        Show::Lines
+                    }
                     show => show,
                 },
                 file: spec.stream_file(attempt, local_rank, stream).map(|p| Sink::open(&p, trouble)),
@@ -298,7 +302,7 @@ impl Worker {
     }
 
     fn reveal(&mut self, source: Source, stream: Stream, bytes: &[u8]) {
-        if self.spec.show(source, stream) != Show::Nothing {
+        if self.spec.show(source, stream) != Show::Nothing || !self.spec.may_reveal(source, stream) {
             return;
         }
         let key = (source.attempt, source.local_rank);

@@ -267,14 +267,21 @@ impl Life {
     }
 
     fn ledger(&self, opened: &Opened) -> Result<Ledger, Stop> {
-        let say = |text: String| Stop::Say(exit_code::USAGE, text, "start with another --run-id".into());
+        let journal = self.boot.context.run_dir.join("journal");
+        let say = |text: String, what: &str| {
+            let hint = format!("{what}, or start with another --run-id; nothing was changed");
+            Stop::Say(exit_code::USAGE, format!("{} {text}", journal.display()), hint)
+        };
+        const LOOK: &str = "look at the files";
         if let Some(why) = &opened.unreadable_tail {
-            return Err(say(format!("the last record of the journal cannot be read ({why})")));
+            let text =
+                format!("is damaged: its last record, {}, cannot be read ({why})", opened.records.len());
+            return Err(say(text, LOOK));
         }
-        let ledger =
-            Ledger::replay(&opened.records).map_err(|e| say(format!("the journal is damaged: {e}")))?;
+        let ledger = Ledger::replay(&opened.records).map_err(|e| say(format!("is damaged: {e}"), LOOK))?;
         if let Some(seq) = ledger.foreign() {
-            return Err(say(format!("record {seq} of the journal was written by a newer relight")));
+            let text = format!("goes on with records of a newer relight, from {seq} on");
+            return Err(say(text, "use the newer relight"));
         }
         Ok(ledger)
     }

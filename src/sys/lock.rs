@@ -85,6 +85,19 @@ impl Lock {
         }
     }
 
+    /// Who holds the lock of this run, without taking or making anything: two that ask do not see each other.
+    /// The inner `None`: somebody who has not written its name. A file that cannot be opened is nobody's.
+    #[must_use]
+    pub fn held_by(dir: &Path, run: &str, store: &Path) -> Option<Option<Holder>> {
+        let flags = OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let path = dir.join(file_name(run, store));
+        let file = OpenOptions::new().read(true).custom_flags(flags.bits()).open(path).ok()?;
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => Some(read_holder(file)),
+            Ok(()) | Err(TryLockError::Error(_)) => None,
+        }
+    }
+
     /// The descriptor, for passing it on.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -168,10 +181,13 @@ mod tests {
             LockError::Held { holder: Some(found) } => assert_eq!(found, holder(41)),
             other => panic!("{other:?}"),
         }
+        let held = |run| Lock::held_by(dir.path(), run, Path::new("/scratch/.relight"));
+        assert_eq!((held("7.0"), held("7.1")), (Some(Some(holder(41))), None));
         // Another run, or the same id in another store, is free.
         Lock::try_take(dir.path(), "7.1", Path::new("/scratch/.relight"), &holder(1)).unwrap();
         Lock::try_take(dir.path(), "7.0", Path::new("/elsewhere"), &holder(1)).unwrap();
         drop(lock);
+        assert_eq!(held("7.0"), None);
         take(dir.path(), 43).unwrap();
     }
 

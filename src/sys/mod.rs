@@ -22,6 +22,7 @@ pub mod process;
 pub mod procfs;
 pub mod random;
 pub mod seqpacket;
+pub mod shm;
 pub mod signals;
 pub mod spawn;
 pub mod timer;

@@ -20,7 +20,8 @@ pub fn open(pid: i32, caps: Capabilities) -> Option<OwnedFd> {
 /// # Errors
 /// ESRCH when there is no such process, ENOSYS before Linux 5.3, EMFILE without a free descriptor.
 pub fn open_raw(pid: i32) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(pid).filter(|pid| pid.as_raw_nonzero().get() > 0);
+    // Below 0 the library asserts, and numbers come from files: they are turned away before it sees them.
+    let pid = Some(pid).filter(|pid| *pid > 0).and_then(Pid::from_raw);
     let pid = pid.ok_or_else(|| io::Error::from_raw_os_error(libc::ESRCH))?;
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
@@ -41,4 +42,16 @@ pub fn send(fd: BorrowedFd<'_>, signal: i32) -> io::Result<()> {
         )
     };
     if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_are_no_process() {
+        for pid in [0, -1, i32::MIN, i32::MAX] {
+            assert_eq!(open_raw(pid).unwrap_err().raw_os_error(), Some(libc::ESRCH), "{pid}");
+        }
+    }
 }

@@ -149,6 +149,24 @@ pub fn kill_descendants(spare: &Owned, caps: Capabilities) -> io::Result<Vec<Sur
     Ok(alive)
 }
 
+/// Everybody alive below a process as one walk sees them; the spared and what is below them left out.
+///
+/// # Errors
+/// The children could not be listed.
+pub fn below(root: i32, spare: &Owned, caps: Capabilities) -> io::Result<Vec<i32>> {
+    let source = Children::look(caps)?;
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::from([root]));
+    let mut todo = source.of(root)?;
+    while let Some(pid) = todo.pop() {
+        // A picture of /proc can hold a circle when numbers were reused while it was taken.
+        if !spare.contains(pid) && seen.insert(pid) {
+            todo.extend(source.of(pid)?);
+            found.push(pid);
+        }
+    }
+    Ok(found)
+}
+
 /// Somebody else's child may be reaped, and its number used again, between the look and the kill.
 fn kill_checked(pid: i32, seen: &Stat, caps: Capabilities) {
     let handle = pidfd::open(pid, caps);

@@ -10,10 +10,11 @@ use crate::domain::exit::ExitKind;
 use crate::domain::ids::{LocalRank, Op};
 use crate::domain::time::BootTime;
 use crate::sys::capability::Capabilities;
+use crate::sys::shm::SharedFiles;
 use crate::sys::signals::number::SIGKILL;
 use crate::sys::spawn::SpawnRequest;
 use crate::sys::tree::{self, Owned, Reaped, Survivor};
-use crate::sys::{clock, procfs};
+use crate::sys::{clock, process, procfs};
 
 /// EBUSY, the same on every Linux architecture.
 const BUSY: i32 = 16;
@@ -52,6 +53,9 @@ pub(super) struct Table<F> {
     pause: Duration,
     /// Who was alive at the walk before.
     walked: BTreeSet<i32>,
+    /// From the first rank on, where there are such files.
+    shared: Option<SharedFiles>,
+    any_rank: bool,
 }
 
 impl<F: Fn(ProcessEvent)> Table<F> {
@@ -67,6 +71,8 @@ impl<F: Fn(ProcessEvent)> Table<F> {
             next_walk: BootTime::NEVER,
             pause: QUICKEST,
             walked: BTreeSet::new(),
+            shared: None,
+            any_rank: false,
         }
     }
 
@@ -94,6 +100,9 @@ impl<F: Fn(ProcessEvent)> Table<F> {
         if let Some(what) = busy {
             return self.tell(ProcessEvent::SpawnFailed { op, rank, errno: BUSY, what });
         }
+        if !std::mem::replace(&mut self.any_rank, true) {
+            self.shared = SharedFiles::before_the_first();
+        }
         match Child::begin(request, self.caps) {
             Ok(child) => {
                 self.ranks.insert(rank, RankChild { op, child, given_up: false });
@@ -104,8 +113,14 @@ impl<F: Fn(ProcessEvent)> Table<F> {
         }
     }
 
-    pub(super) fn signal(&self, rank: LocalRank, scope: Scope, signal: i32) {
+    pub(super) fn signal(&mut self, rank: LocalRank, scope: Scope, signal: i32) {
         let Some(RankChild { child, .. }) = self.ranks.get(&rank) else { return };
+        if let Some(shared) = self.shared.as_mut().filter(|_| !child.has_ended()).filter(|s| s.has_news()) {
+            // It may end of this, and then nobody can see any more what it held.
+            let mut pids = tree::below(child.pid(), &Owned::new(), self.caps).unwrap_or_default();
+            pids.push(child.pid());
+            shared.note(&pids);
+        }
         match scope {
             Scope::Leader => child.signal_leader(signal),
             Scope::Group => child.signal_group(signal),
@@ -223,6 +238,17 @@ impl<F: Fn(ProcessEvent)> Table<F> {
         self.next_walk = clock::boot();
         self.pause = QUICKEST;
         self.walked.clear();
+        if self.shared.as_ref().is_some_and(SharedFiles::has_news) {
+            let below = tree::below(process::own_pid(), &self.spared(), self.caps).unwrap_or_default();
+            if let Some(shared) = &mut self.shared {
+                shared.note(&below);
+            }
+        }
+    }
+
+    /// Workers, and those that were given up: no sweep touches them.
+    fn spared(&self) -> Owned {
+        self.workers.values().map(Child::pid).chain(self.abandoned.iter().copied()).collect()
     }
 
     /// One turn of the sweeps, if there are any.
@@ -262,9 +288,7 @@ impl<F: Fn(ProcessEvent)> Table<F> {
         for rank in self.ranks.values() {
             rank.child.signal_group(SIGKILL);
         }
-        let workers = self.workers.values().map(Child::pid);
-        let spare: Owned = workers.chain(self.abandoned.iter().copied()).collect();
-        let alive = tree::kill_descendants(&spare, self.caps);
+        let alive = tree::kill_descendants(&self.spared(), self.caps);
         self.settle_ranks();
         self.settle_workers();
         let reaped = self.reap();
@@ -274,6 +298,9 @@ impl<F: Fn(ProcessEvent)> Table<F> {
     fn finish_clean(&mut self) {
         for (_, rank) in std::mem::take(&mut self.ranks) {
             rank.child.reap();
+        }
+        if let Some(shared) = &mut self.shared {
+            shared.remove_unheld();
         }
         for Sweep { op, .. } in std::mem::take(&mut self.sweeps) {
             self.tell(ProcessEvent::Swept { op, survivors: Vec::new() });

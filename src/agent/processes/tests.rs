@@ -264,6 +264,31 @@ fn a_sweep_leaves_nobody_but_the_workers() {
 }
 
 #[test]
+fn a_sweep_takes_the_shared_memory_of_those_it_kills() {
+    for caps in variants() {
+        let mut harness = Harness::new(caps);
+        let place = |name: &str| format!("/dev/shm/relight-test-{}-{name}", std::process::id());
+        let names = ["group", "session", "asked", "closed"].map(place);
+        let [group, session, asked, closed] = &names;
+        harness.spawn_ready(
+            1,
+            &format!(
+                "(exec 9<>{group}; exec sleep 1000) & (setsid sh -c 'exec 9<>{session}; exec sleep 1000' &); : >{closed}; \
+                 until [ -e {group} ] && [ -e {session} ]; do sleep 0.01; done; echo ready; wait"
+            ),
+        );
+        // Ends at the signal, before the sweep could look.
+        harness.spawn_ready(0, &format!("exec 9<>{asked}; echo ready; exec sleep 1000 >/dev/null"));
+        harness.signal(Scope::Leader, libc::SIGTERM);
+        harness.exit_of(0);
+        assert_eq!(harness.sweep(LIMIT), vec![]);
+        let left: Vec<&String> = names.iter().filter(|name| std::fs::remove_file(name).is_ok()).collect();
+        assert_eq!(left, [closed], "{caps:?}");
+        assert_eq!(harness.end(), 5);
+    }
+}
+
+#[test]
 fn a_storm_of_forks_is_swept() {
     // A steady number of processes, each of which lives for one fork only; half of them leave their group each time.
     let comets = |each: &str| {

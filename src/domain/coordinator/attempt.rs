@@ -162,7 +162,7 @@ impl Coordinator {
         let nodes = u32::try_from(world.members.len()).unwrap_or(u32::MAX);
         let spares = u32::try_from(world.spares.len()).unwrap_or(u32::MAX);
         self.phase = Phase::Running;
-        let down = self.breaking.as_ref().map(|b| now.boot.since(b.since));
+        let down = self.down_since.take().map(|since| now.boot.since(since));
         out.note(Note::AttemptRunning { attempt, ranks, nodes, down, spares });
         if let Some(mut broke) = self.breaking.take() {
             broke.running = Some(now.boot);

@@ -112,6 +112,7 @@ impl Coordinator {
             What::Failed => self.blame(now, &ends.values().cloned().collect::<Vec<_>>()),
             What::Lost(_) | What::Gone(_) => (None, now.boot),
         };
+        self.down_since.get_or_insert(since);
         let lost: Vec<NodeName> = match &what {
             What::Lost(node) => vec![node.clone()],
             What::Failed | What::Gone(_) => Vec::new(),
@@ -143,7 +144,7 @@ impl Coordinator {
             running: None,
         });
         if let Decision::Stop { code } = verdict.decision {
-            let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| sentence(&f));
+            let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
         let replace = match &verdict.decision {
@@ -207,6 +208,17 @@ impl Coordinator {
         (first, since)
     }
 
+    /// No world follows for a while: the verdict does not wait for one.
+    pub(super) fn settle_late(&mut self, now: Now) {
+        let settle = std::time::Duration::from_millis(self.config.spec.numbers.settle_ms);
+        let due = |b: &mut Breaking| b.stopped.is_some() && now.boot.since(b.since) >= settle;
+        if self.append.is_none()
+            && let Some(broke) = self.breaking.take_if(due)
+        {
+            self.settling.push(broke);
+        }
+    }
+
     /// Writes the next settled verdict: who failed first once everybody is heard, and who was a victim.
     pub(super) fn settle_next(&mut self, now: Now, out: &mut Outbox<Effect>) {
         if self.settling.is_empty() {
@@ -214,7 +226,11 @@ impl Coordinator {
         }
         let broke = self.settling.remove(0);
         let incident = self.verdict_of(now, &broke);
-        let why = incident_why(&incident);
+        let mut why = incident_why(&incident);
+        // No attempt record tells why nothing was started again.
+        if matches!(incident.decision, Decision::Stop { .. }) {
+            why.extend(broke.verdict.why.last().cloned());
+        }
         self.propose(now, Body::Incident(incident), why, out);
     }
 
@@ -246,7 +262,7 @@ impl Coordinator {
 fn incident_why(incident: &Incident) -> Vec<String> {
     let mut why = Vec::new();
     if let Some(first) = &incident.first_failure {
-        why.push(sentence(first));
+        why.push(first.sentence());
     }
     why.extend(incident.lost.iter().map(|n| format!("{n} was lost")));
     if why.is_empty() {
@@ -255,19 +271,10 @@ fn incident_why(incident: &Incident) -> Vec<String> {
     why
 }
 
-/// `rank 2 (n01) died: SIGKILL`.
-pub(super) fn sentence(first: &FirstFailure) -> String {
-    format!("rank {} ({}) {}", first.rank, first.node, first.summary)
-}
-
 /// What it died of, in one line. An exit 0 is a failure only when its peers failed because of it.
 fn summary(report: &ExitReport) -> String {
-    match (&report.exit, report.summary.as_str()) {
-        (ExitKind::Code(0), _) => "ended with exit code 0 while its peers still ran".to_owned(),
-        (exit @ ExitKind::NeverStarted { .. }, _) => exit.to_string(),
-        (exit @ ExitKind::Signal { .. }, "") => format!("died: {exit}"),
-        (exit @ ExitKind::Signal { .. }, words) => format!("died: {exit}: {words}"),
-        (exit, "") => format!("failed: {exit}"),
-        (_, words) => format!("failed: {words}"),
+    match &report.exit {
+        ExitKind::Code(0) => "ended with exit code 0 while its peers still ran".to_owned(),
+        exit => exit.evidence(&report.summary),
     }
 }

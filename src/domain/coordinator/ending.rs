@@ -140,6 +140,22 @@ impl Coordinator {
         self.propose(now, Body::End(end), why, out);
     }
 
+    /// A process that survives SIGKILL, on a node whose grant never ends, must not hold up the end for ever.
+    pub(super) fn stop_waiting(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let Some(ending) = &self.ending else { return };
+        if !self.busy.is_empty() && now.boot.since(ending.since) >= self.longest_stop(ending) {
+            out.note(Note::NotWaitedFor { nodes: self.busy.keys().cloned().collect() });
+            self.busy.clear();
+        }
+    }
+
+    /// Within this every node has stopped its ranks, or is lost, or has something that cannot be killed.
+    pub(super) fn longest_stop(&self, ending: &Ending) -> std::time::Duration {
+        let ms = std::time::Duration::from_millis;
+        let numbers = &self.config.spec.numbers;
+        ms(ending.order.grace_ms) + ms(numbers.sweep_ms) * 2 + ms(numbers.lost_ms) + PARTING
+    }
+
     /// Not enough nodes came in time.
     pub(super) fn join_timed_out(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let have = self.present().len();

@@ -229,6 +229,7 @@ impl Coordinator {
         if self.phase == Phase::Gathering && self.want.as_ref().is_some_and(|w| passed(w.since, join)) {
             self.join_timed_out(now, out);
         }
+        self.stop_waiting(now, out);
         if let Some(ending) = &self.ending
             && ending.asked
             && ending.quiet.is_some_and(|q| now.boot.since(q) >= PARTING)
@@ -255,7 +256,10 @@ impl Coordinator {
     /// What can be done next. Called after every event, so that no path has to remember it.
     pub(super) fn go_on(&mut self, now: Now, out: &mut Outbox<Effect>) {
         match self.phase {
-            Phase::Gathering => self.open(now, out),
+            Phase::Gathering => {
+                self.open(now, out);
+                self.settle_late(now);
+            }
             Phase::Starting => self.start_if_quiet(now, out),
             Phase::Running => {}
             Phase::Ending => self.end_if_quiet(now, out),
@@ -264,7 +268,7 @@ impl Coordinator {
         if self.append.is_none() && matches!(self.phase, Phase::Gathering | Phase::Running) {
             self.change_voters(now, out);
         }
-        if self.append.is_none() && self.phase == Phase::Running {
+        if self.append.is_none() && matches!(self.phase, Phase::Gathering | Phase::Running) {
             self.settle_next(now, out);
         }
     }

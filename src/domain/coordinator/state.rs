@@ -178,6 +178,8 @@ pub struct Coordinator {
     pub(super) broken: Option<Attempt>,
     pub(super) breaking: Option<Breaking>,
     pub(super) settling: Vec<Breaking>,
+    /// Since the first failure, until a world runs again.
+    pub(super) down_since: Option<BootTime>,
     pub(super) next_incident: u64,
     /// A majority of the voters grants authority.
     pub(super) authority: bool,
@@ -217,6 +219,7 @@ impl Coordinator {
             broken: None,
             breaking: None,
             settling: Vec::new(),
+            down_since: None,
             next_incident,
             authority: false,
             authority_missed: None,
@@ -331,6 +334,14 @@ impl Coordinator {
                 let first = want.since.after(FIRST_WAIT);
                 at = earlier(at, (!want.said_waiting).then_some(first));
             }
+        }
+        if self.phase == Phase::Gathering
+            && let Some(Breaking { since, stopped: Some(_), .. }) = self.breaking
+        {
+            at = earlier(at, Some(since.after(ms(numbers.settle_ms))));
+        }
+        if let Some(ending) = self.ending.as_ref().filter(|_| !self.busy.is_empty()) {
+            at = earlier(at, Some(ending.since.after(self.longest_stop(ending))));
         }
         if let Some(flight) = &self.append {
             at = earlier(at, Some(flight.since.after(ms(numbers.store_timeout_ms))));

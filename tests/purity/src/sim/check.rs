@@ -123,7 +123,7 @@ impl World {
         let Some(lead) = &process.lead else { return };
         let leader = process.incarnation;
         let term = self.spec().numbers.authority().as_nanos() as Ns;
-        let voters = lead.coordinator.ledger().voters().to_vec();
+        let voters = lead.voters.clone();
         let bound = voters
             .iter()
             .filter(|voter| {

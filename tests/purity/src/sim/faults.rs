@@ -254,6 +254,11 @@ impl Scenario {
                     let at = at + rng.below(300).min(ms);
                     faults.push(Fault { at, node, what: What::Exit { code: 1 } });
                 }
+                if kind == StoreFault::Late && rng.chance(500) {
+                    // The writer dies, and what it wrote lands under the eyes of its next life.
+                    let at = at + rng.range(50, 500);
+                    faults.push(Fault { at, node: 0, what: What::Crash });
+                }
                 (0, What::Store { kind, ms })
             }
             88..93 => (other, What::Reset),

@@ -36,6 +36,8 @@ pub(super) struct Lead {
     pub(super) admitted: BTreeMap<NodeName, (Incarnation, Option<u64>)>,
     pub(super) term: Option<crate::domain::ids::Term>,
     pub(super) checked: u64,
+    /// Who votes, as the authority has been told.
+    pub(super) voters: Vec<NodeName>,
 }
 
 impl Lead {
@@ -139,6 +141,7 @@ impl World {
             admitted: BTreeMap::new(),
             term: None,
             checked: 0,
+            voters: Vec::new(),
         }));
         self.coordinator(node, Event::Begin);
     }
@@ -313,6 +316,9 @@ impl World {
         }
         let now = self.clock(node);
         let Some(lead) = self.lead_mut(node) else { return };
+        if let authority::Event::Lead { voters, .. } | authority::Event::Voters(voters) = &event {
+            lead.voters.clone_from(voters);
+        }
         let mut out = Outbox::default();
         lead.authority.handle(now, event, &mut out);
         for effect in out.take_effects() {

@@ -28,6 +28,8 @@ pub(super) struct Net {
     /// What is sent again when the way is free.
     held: Vec<(usize, bool, Ev)>,
     pub(super) storms: u32,
+    /// When the last message in order arrives, for each node towards the coordinator and back.
+    last: Vec<[Ns; 2]>,
 }
 
 /// A connection over a cut way breaks after this.
@@ -35,7 +37,14 @@ const BROKEN: Ns = 9_000 * MS;
 
 impl Net {
     pub(super) fn new(nodes: usize) -> Self {
-        Self { conns: BTreeMap::new(), to: vec![0; nodes], from: vec![0; nodes], held: Vec::new(), storms: 0 }
+        Self {
+            conns: BTreeMap::new(),
+            to: vec![0; nodes],
+            from: vec![0; nodes],
+            held: Vec::new(),
+            storms: 0,
+            last: vec![[0; 2]; nodes],
+        }
     }
 
     pub(super) fn passes(&self, node: usize, up: bool) -> bool {
@@ -95,21 +104,28 @@ impl World {
         }
         if self.rng.chance(self.scenario.double + 200 * storm) {
             self.counters.doubled += 1;
-            let delay = self.latency(storm);
+            let delay = self.latency(storm).0;
             self.after(delay, ev.clone());
         }
-        let delay = self.latency(storm);
-        self.after(delay, ev);
+        // Most come in order, some overtake or are overtaken.
+        let (delay, late) = self.latency(storm);
+        if late || self.rng.chance(20) {
+            return self.after(delay, ev);
+        }
+        let at = (self.now + delay).max(self.net.last[node][usize::from(up)]);
+        self.net.last[node][usize::from(up)] = at;
+        self.at(at, ev);
     }
 
-    fn latency(&mut self, storm: u64) -> Ns {
+    /// How long a message takes, and whether that is unusual.
+    fn latency(&mut self, storm: u64) -> (Ns, bool) {
         match self.rng.below(100) {
             0 => {
                 self.counters.late += 1;
-                self.rng.below(3_000) * MS
+                (self.rng.below(3_000) * MS, true)
             }
-            n if n < 5 + 40 * storm => self.rng.below(400) * MS,
-            _ => self.rng.range(50_000, 2 * MS),
+            n if n < 5 + 40 * storm => (self.rng.below(400) * MS, true),
+            _ => (self.rng.range(50_000, 2 * MS), false),
         }
     }
 

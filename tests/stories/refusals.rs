@@ -1,0 +1,216 @@
+//! Run directories that cannot be used: a sentence, exit code 2, and nothing changed.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use super::support::leftovers;
+use super::support::relight::Scene;
+use super::{golden, look, play, run_dir, running, script};
+
+/// A run that failed: a journal of four records.
+const FAIL: &str = "import os\nos._exit(3)\n";
+
+fn failed_run() -> Scene {
+    let scene = Scene::new();
+    script(&scene, "train.py", FAIL);
+    assert_eq!(again(&scene).0, 1);
+    scene
+}
+
+fn again(scene: &Scene) -> (i32, String) {
+    let ended = play(scene, 2, &["--max-restarts=0"], &["train.py"]);
+    (ended.code, ended.stdout + &ended.stderr)
+}
+
+/// Starts it once more without touching the files that hold the first one's output.
+fn again_of(scene: &Scene, program: &str) -> (i32, String) {
+    let mut command = scene.command(super::binary());
+    command.args(["run", "--run-id=scene", "--run-dir"]).arg(scene.path("run")).arg(program);
+    let said = command.output().unwrap();
+    (said.status.code().unwrap_or(-1), String::from_utf8_lossy(&said.stderr).into_owned())
+}
+
+fn record(scene: &Scene, seq: u64) -> PathBuf {
+    run_dir(scene).join("journal").join(format!("{seq:020}"))
+}
+
+/// Every file with its content and permissions.
+fn contents(folder: &Path) -> BTreeMap<PathBuf, (u32, Vec<u8>)> {
+    let mut found = BTreeMap::new();
+    let mut todo = vec![folder.to_owned()];
+    while let Some(folder) = todo.pop() {
+        for entry in fs::read_dir(&folder).unwrap().flatten() {
+            let (path, meta) = (entry.path(), entry.metadata().unwrap());
+            if meta.is_dir() {
+                todo.push(path);
+            } else if meta.is_file() {
+                found.insert(path.clone(), (meta.permissions().mode(), fs::read(path).unwrap()));
+            }
+        }
+    }
+    found
+}
+
+/// Breaks something in the directory of a run that failed, and starts the run again.
+fn refused(what: &str, damage: impl FnOnce(&Scene)) -> String {
+    let scene = failed_run();
+    damage(&scene);
+    let before = contents(&scene.path("run"));
+    let (code, said) = again(&scene);
+    assert_eq!(code, 2, "{what}: {said}");
+    assert_eq!(contents(&scene.path("run")), before, "{what}: something was changed");
+    let commands: [&[&str]; 6] =
+        [&["status"], &["why"], &["events"], &["events", "--replay"], &["logs"], &["inject", "kill-rank"]];
+    for command in commands {
+        let (code, said) = look(&scene, command);
+        assert!((0..=2).contains(&code) && !said.contains("panicked"), "{what}: {command:?}: {code} {said}");
+    }
+    leftovers::assert_none(&scene);
+    let root = scene.path("").to_str().unwrap().trim_end_matches('/').to_owned();
+    format!("# {what}\n{}\n", said.replace(&root, "[SCENE]"))
+}
+
+#[test]
+fn damaged_and_foreign_directories() {
+    let json = |scene: &Scene| run_dir(scene).join("run.json");
+    let mut said = String::new();
+    said += &refused("run.json is torn", |s| fs::write(json(s), "{\"v\":").unwrap());
+    said += &refused("run.json is empty", |s| fs::write(json(s), "").unwrap());
+    said += &refused("run.json is of a newer version", |s| {
+        let text = fs::read_to_string(json(s)).unwrap();
+        let newer = text.replacen("\"v\": 1", "\"v\": 99", 1);
+        assert_ne!(text, newer);
+        fs::write(json(s), newer).unwrap();
+    });
+    said += &refused("run.json is gone", |s| fs::remove_file(json(s)).unwrap());
+    said += &refused("a record in the middle is damaged", |s| fs::write(record(s, 1), "garbage").unwrap());
+    said += &refused("a record in the middle is gone", |s| fs::remove_file(record(s, 1)).unwrap());
+    said += &refused("the last record is damaged", |s| fs::write(record(s, 3), "garbage").unwrap());
+    said += &refused("the last record is empty", |s| fs::write(record(s, 3), "").unwrap());
+    said += &refused("a record is of a newer version", |s| {
+        let text = fs::read_to_string(record(s, 3)).unwrap();
+        fs::write(record(s, 3), text.replacen("\"v\": 1", "\"v\": 9", 1)).unwrap();
+    });
+    said += &refused("the secret is damaged", |s| fs::write(run_dir(s).join("secret"), "x").unwrap());
+    said += &refused("others may read the secret", |s| {
+        let mode = fs::Permissions::from_mode(0o644);
+        fs::set_permissions(run_dir(s).join("secret"), mode).unwrap();
+    });
+    said += &refused("it is a symbolic link", |s| {
+        fs::rename(run_dir(s), s.path("run/elsewhere")).unwrap();
+        symlink("elsewhere", run_dir(s)).unwrap();
+    });
+    said += &refused("it is somebody's directory", |s| {
+        fs::remove_dir_all(run_dir(s)).unwrap();
+        fs::create_dir(run_dir(s)).unwrap();
+        fs::write(run_dir(s).join("notes.txt"), "mine").unwrap();
+    });
+    said += &refused("it is a file", |s| {
+        fs::remove_dir_all(run_dir(s)).unwrap();
+        fs::write(run_dir(s), "mine").unwrap();
+    });
+    let scene = Scene::new();
+    golden!(scene, "refused", said);
+}
+
+#[test]
+fn a_damaged_journal_is_said_by_everything_that_reads_it() {
+    let scene = failed_run();
+    fs::write(record(&scene, 1), "garbage").unwrap();
+    let commands: [&[&str]; 4] = [&["status"], &["why"], &["events"], &["events", "--replay"]];
+    for command in commands {
+        let (code, said) = look(&scene, command);
+        assert!(code == 1 && said.contains("record 1 cannot be read"), "{command:?}: {code} {said}");
+    }
+}
+
+#[test]
+fn a_second_launch_of_a_run_that_runs() {
+    let scene = Scene::new();
+    let first = running(&scene, 2, &[], super::STAY);
+    let (code, sentence) = again_of(&scene, "stay.py");
+    assert_eq!(code, 2);
+    let named = format!("run scene is already running on this node as pid {} since 20", first.pid());
+    assert!(sentence.contains(&named), "{sentence}");
+    let (code, status) = look(&scene, &["status"]);
+    assert!(code == 0 && status.contains("runs (for"), "{status}");
+}
+
+#[test]
+fn a_second_launch_from_another_session() {
+    // The first from a cron job without a runtime directory, the second from a login with one.
+    let scene = Scene::new();
+    script(&scene, "stay.py", super::STAY);
+    let mut command = super::run(&scene, 1, &[], &["stay.py"]);
+    let first = command.env("XDG_RUNTIME_DIR", "").spawn();
+    super::until_up(&scene, 1);
+    let (code, said) = again_of(&scene, "stay.py");
+    assert!(code == 2 && said.contains(&format!("as pid {} since 20", first.pid())), "{said}");
+    let (_, status) = look(&scene, &["status"]);
+    assert!(status.contains("runs (for"), "{status}");
+}
+
+#[test]
+fn looking_at_a_run_does_not_keep_it_from_starting() {
+    let scene = Scene::new();
+    script(&scene, "train.py", "");
+    assert_eq!(play(&scene, 1, &[], &["train.py"]).code, 0);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                let (code, said) = look(&scene, &["status"]);
+                assert_eq!(code, 0, "{said}");
+            }
+        });
+        for _ in 0..5 {
+            let ended = play(&scene, 1, &[], &["train.py"]);
+            assert_eq!(ended.code, 0, "{}", ended.stderr);
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn a_finished_run_and_another_command_line() {
+    let scene = Scene::new();
+    script(&scene, "train.py", "");
+    let first = play(&scene, 1, &[], &["train.py"]);
+    let again = play(&scene, 1, &[], &["train.py"]);
+    let other = play(&scene, 1, &[], &["train.py", "--lr=1"]);
+    assert_eq!((first.code, again.code, other.code), (0, 0, 0));
+    golden!(scene, "finished_twice", format!("{}----\n{}----\n{}", first.stderr, again.stderr, other.stderr));
+    assert!(scene.path("run/scene~1/run.json").is_file(), "the earlier run is kept");
+    let (_, status) = look(&scene, &["status", "scene~1"]);
+    assert!(status.contains("finished"), "{status}");
+}
+
+#[test]
+fn a_file_system_without_room() {
+    let scene = Scene::new();
+    script(&scene, "train.py", "");
+    let room = scene.path("run");
+    let mounted = std::process::Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
+        .arg(&room)
+        .stderr(std::process::Stdio::null())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: a small file system can be mounted by root only");
+        return;
+    }
+    fs::write(room.join("full"), vec![0; 60_000]).ok();
+    let ended = play(&scene, 1, &[], &["train.py"]);
+    let status = std::process::Command::new("umount").arg(&room).status().unwrap();
+    assert!(status.success());
+    assert_eq!(ended.code, 2, "{}", ended.stderr);
+    assert!(
+        ended.stderr.contains("relight: error: no space is left for the run directory"),
+        "{}",
+        ended.stderr
+    );
+    assert!(ended.stderr.contains("relight: hint: free some space"), "{}", ended.stderr);
+    leftovers::assert_none(&scene);
+}
