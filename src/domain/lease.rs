@@ -111,7 +111,7 @@ struct Leader {
     newest: Option<(u64, BootTime)>,
     /// This leader has granted something.
     granted: bool,
-    /// Beats sent to this leader.
+    /// Beats sent to this leader since it last gave a grant that was not short.
     beats: u32,
 }
 
@@ -218,12 +218,15 @@ impl Lease {
         if leader.vote_from.is_none() {
             self.promise = Some((leader.incarnation, now));
         }
-        if ack.remaining_ms > 0 {
-            leader.granted = true;
+        leader.granted |= ack.remaining_ms > 0;
+        if ack.remaining_ms >= leader.numbers.beat_ms.saturating_mul(2) {
+            leader.beats = 0;
             self.beat_at = None;
+        } else if leader.beats < HURRIED {
+            // None yet; or a pause used most of it up, and it would be over before the answer to the next beat.
+            self.beat_at = self.last_beat;
         } else if !leader.granted {
-            let pause = if leader.beats < HURRIED { Duration::ZERO } else { HURRY };
-            self.beat_at = self.last_beat.map(|at| at.after(pause));
+            self.beat_at = self.last_beat.map(|at| at.after(HURRY));
         }
         self.unanswered = self.sent.iter().find(|(n, _)| *n > ack.n).map(|&(_, at)| at);
         self.first_answer_wins(link, ack.n, out);

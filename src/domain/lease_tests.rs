@@ -91,6 +91,35 @@ fn until_the_first_grant_each_ack_is_answered_at_once_then_once_a_second() {
 }
 
 #[test]
+fn what_a_pause_left_of_a_grant_is_made_whole_at_once() {
+    let mut bed = Bed::beating();
+    bed.ack(1, 0, 1, 1, 5_300);
+    bed.tick(1_000);
+    // Stopped here; the answer to the second beat is read 4.4 s late.
+    assert_eq!(beats(&bed.tick(5_400)), [(0, 3, Some(1))]);
+    assert_eq!(granted(&bed.ack(5_400, 0, 2, 2, 4_300)), []);
+    // The third beat echoed an old acknowledgement: what it earns would be over before the fifth.
+    let effects = bed.ack(5_401, 0, 3, 3, 899);
+    assert_eq!(granted(&effects), [BootTime::from_millis(6_299)]);
+    assert_eq!(beats(&effects), [(0, 4, Some(3))]);
+    assert_eq!(granted(&bed.ack(5_402, 0, 4, 4, 5_299)), [BootTime::from_millis(10_700)]);
+    assert_eq!(bed.lease.deadline(), Some(BootTime::from_millis(6_401)));
+}
+
+#[test]
+fn grants_that_stay_short_are_hurried_a_few_times_only() {
+    let mut bed = Bed::beating();
+    bed.ack(1, 0, 1, 1, 5_300);
+    let mut sent = 0;
+    for ms in 1_000..11_000 {
+        let n = bed.lease.n;
+        sent += beats(&bed.tick(ms)).len() as u64;
+        sent += beats(&bed.ack(ms, 0, n, ms, 500)).len() as u64;
+    }
+    assert!(sent <= 10 + u64::from(HURRIED), "{sent} beats in ten seconds");
+}
+
+#[test]
 fn without_a_majority_the_hurry_ends() {
     let mut bed = Bed::beating();
     let mut sent = 1;

@@ -179,6 +179,9 @@ impl Life {
     /// From the guardian's first word to the exit code.
     async fn live(&mut self) -> Result<u8, Stop> {
         let start = self.first_word().await?;
+        if start.restarts > 0 {
+            self.teller.returned();
+        }
         let opened = self.open(&start).await?;
         let ledger = self.ledger(&opened)?;
         let secret = Secret::from_hex(&opened.secret).map_err(|_| {

@@ -62,6 +62,11 @@ impl Teller {
         self.0.borrow_mut().console.settled(incident);
     }
 
+    /// This is not the first life of this agent: people have read the first lines.
+    pub(crate) fn returned(&self) {
+        self.0.borrow_mut().console.returned();
+    }
+
     /// A sentence that no machine says.
     pub(crate) fn say(&self, text: &str) {
         self.0.borrow().say(&format!("relight: {text}"));

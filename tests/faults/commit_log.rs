@@ -60,6 +60,14 @@ impl CommitLog {
         Self::parse(text.rsplit_once('\n').map_or("", |(complete, _)| complete))
     }
 
+    /// The attempt of the newest event, without a look at the others.
+    pub fn newest_attempt_in(path: &Path) -> u64 {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let complete = text.rsplit_once('\n').map_or("", |(complete, _)| complete);
+        let line = complete.rsplit('\n').next().unwrap_or_default();
+        serde_json::from_str::<Value>(line).ok().and_then(|event| event["attempt"].as_u64()).unwrap_or(0)
+    }
+
     /// The events of one kind.
     pub fn of<'a>(&'a self, ev: &'a str) -> impl Iterator<Item = &'a Event> + 'a {
         self.events.iter().filter(move |e| e.ev == ev)

@@ -12,6 +12,8 @@ pub struct Attempt {
     pub number: u64,
     /// It was opened because of an incident.
     pub after_incident: bool,
+    /// That incident counts against `--max-restarts`.
+    pub charged: bool,
     /// Who failed first in the attempt before.
     pub first_failure: Option<FirstFailure>,
 }
@@ -68,6 +70,7 @@ impl Journal {
                 self.attempts.push(Attempt {
                     number: record["attempt"].as_u64().expect("an attempt has a number"),
                     after_incident: incident.is_object(),
+                    charged: incident["charged"].as_bool().unwrap_or(false),
                     first_failure: first_failure(&incident["first_failure"]),
                 });
             }

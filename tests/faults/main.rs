@@ -13,8 +13,12 @@
 mod support;
 
 mod commit_log;
+mod guarded;
 mod journal;
+mod moments;
+mod run;
 mod scenario;
+mod sessions;
 mod soak;
 
 use std::time::Duration;
@@ -35,6 +39,7 @@ const ONCE: Row = Row {
     step_time: "0.02",
     ckpt_every: 5,
     args: &[],
+    env: &[],
     inject: Inject::Nothing,
     limit: Limit::None,
     code: 0,
@@ -55,6 +60,32 @@ scenarios! {
         inject: Inject::Kill { rank: 2, after_step: 12, signal: Signal::SIGKILL },
         roots: &[Some((2, "signal 9"))],
         console: &["rank 2", "SIGKILL"],
+        ..ONCE
+    };
+    s01_sigkill_of_a_rank_on_an_old_kernel: Row {
+        number: 1,
+        env: &[("RELIGHT_FORCE_FALLBACK", "all")],
+        inject: Inject::Kill { rank: 2, after_step: 12, signal: Signal::SIGKILL },
+        roots: &[Some((2, "signal 9"))],
+        console: &["rank 2", "SIGKILL"],
+        ..ONCE
+    };
+    s18_grandchildren_on_an_old_kernel: Row {
+        number: 18,
+        env: &[("RELIGHT_FORCE_FALLBACK", "all")],
+        args: &["--fault", "grandchildren:1:13"],
+        roots: &[Some((1, "code 9"))],
+        console: &["rank 1"],
+        resume: ms(15_000),
+        ..ONCE
+    };
+    s36_sigkill_of_the_agent_on_an_old_kernel: Row {
+        number: 36,
+        env: &[("RELIGHT_FORCE_FALLBACK", "all")],
+        inject: Inject::KillAgent { after_step: 12 },
+        roots: &[None],
+        detect: ms(5_000),
+        resume: ms(15_000),
         ..ONCE
     };
     s02_sigkill_of_rank_0: Row {
@@ -158,9 +189,14 @@ scenarios! {
     s65_floods_of_output: Row {
         number: 65,
         world: 2,
-        args: &["--fault", "flood=2:*:13", "--fault", "exception=found behind the flood:1:20"],
+        // The peer notices later: with both cores full of output, two ends within a moment are seen at one look.
+        args: &[
+            "--fault=flood=2:*:13",
+            "--fault=exception=found behind the flood:1:20",
+            "--fault=slow=2:0:20",
+        ],
         roots: &[Some((1, "code 1"))],
-        console: &["flood over: rank 0", "flood over: rank 1", "found behind the flood"],
+        console: &["found behind the flood"],
         limit: Limit::Pss { kib: 60 * 1024 },
         ..ONCE
     };

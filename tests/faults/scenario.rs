@@ -30,6 +30,8 @@ pub struct Row {
     pub ckpt_every: u64,
     /// More arguments of the trainer: its faults.
     pub args: &'static [&'static str],
+    /// Variables of the launcher.
+    pub env: &'static [(&'static str, &'static str)],
     /// What is done from outside.
     pub inject: Inject,
     /// What the launcher may use.
@@ -120,6 +122,9 @@ fn launch(row: &Row, scene: &Scene, log: &Path) -> Running {
         command.arg("--ckpt-dir").arg(scene.path("work").join("ckpt"));
     }
     command.args(row.args);
+    for (name, value) in row.env {
+        command.env(name, value);
+    }
     if let Limit::OpenFiles(limit) = row.limit {
         command.open_files(limit);
     }
@@ -153,7 +158,8 @@ fn inject(what: Inject, log: &Path, running: &Running) -> Option<u64> {
 /// Processes of the launcher: everything below the guardian but the ranks and what is below those.
 pub fn launcher_pids(guardian: i32) -> Vec<i32> {
     let below = procfs::below(guardian).into_iter();
-    let own = below.filter(|p| p.cmdline.contains("relight") && p.cmdline.contains(" __")).map(|p| p.pid);
+    let own =
+        below.filter(|p| p.cmdline.contains(" __agent") || p.cmdline.contains(" __worker")).map(|p| p.pid);
     std::iter::once(guardian).chain(own).collect()
 }
 
@@ -177,6 +183,9 @@ fn judge(row: &Row, scene: &Scene, ended: &Ended, journal: &Journal, log: &Commi
     for text in row.console {
         assert!(console.contains(text), "the console does not show {text:?}");
     }
+    if matches!(row.limit, Limit::Pss { .. }) {
+        accounted(row.world, &console);
+    }
     assert_eq!(journal.end_code, Some(u64::try_from(row.code).expect("a code")), "code of the end record");
     if row.code != 0 {
         return;
@@ -187,6 +196,14 @@ fn judge(row: &Row, scene: &Scene, ended: &Ended, journal: &Journal, log: &Commi
     log.check(row.world, row.steps, row.ckpt_every);
     attempts(row, journal, log);
     bounds(row, journal, log, injected);
+}
+
+/// The last line of each flood was shown, or it was said that lines are missing.
+fn accounted(world: u64, console: &str) {
+    for rank in 0..world {
+        let shown = console.contains(&format!("flood over: rank {rank}"));
+        assert!(shown || console.contains(" bytes dropped]"), "the end of rank {rank}'s flood is missing");
+    }
 }
 
 fn golden(row: &Row, scene: &Scene) -> String {
@@ -206,6 +223,7 @@ fn attempts(row: &Row, journal: &Journal, log: &CommitLog) {
     assert_eq!(settled, wanted, "first failures of the settled verdicts");
     for (attempt, root) in journal.attempts.iter().skip(1).zip(row.roots) {
         assert!(attempt.after_incident, "attempt {} has a cause", attempt.number);
+        assert_eq!(attempt.charged, root.is_some(), "only a rank's failure is charged");
         let first = attempt.first_failure.as_ref().map(|f| f.rank);
         assert_eq!(
             first,

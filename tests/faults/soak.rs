@@ -16,21 +16,23 @@ fn s86_two_hundred_restarts_leave_memory_files_and_threads_flat() {
     let scene = Scene::new();
     let log = scene.path("commit.log");
     let mut command = RelightCommand::run(&scene);
-    command.args(["--nproc-per-node=2", "--max-restarts=1000"]).arg(trainer());
+    // Without the site's packages Python starts twice as fast, and its start is most of a cycle.
+    command.args(["--nproc-per-node=2", "--max-restarts=1000", "--no-python", "python3", "-I", "-S"]);
+    command.arg(trainer());
     command.args(["--steps=3", "--step-time=0", "--ckpt-every=0", "--quiet", "--log"]).arg(&log);
     for attempt in 0..CYCLES {
         command.arg(format!("--fault=signal=KILL:1:2:{attempt}"));
     }
     let mut running = command.spawn();
     let mut samples: Vec<(u64, Usage)> = Vec::new();
-    wait_for("two hundred restarts", Duration::from_secs(160), || {
-        let attempt = CommitLog::read_so_far(&log).newest_attempt();
+    wait_for("two hundred restarts", Duration::from_secs(280), || {
+        let attempt = CommitLog::newest_attempt_in(&log);
         if samples.last().is_none_or(|(last, _)| *last < attempt) {
             samples.push((attempt, usage(&launcher_pids(running.pid()))));
         }
         if running.is_running() { Err(format!("attempt {attempt}, {:?}", samples.last())) } else { Ok(()) }
     });
-    let ended = running.wait(Duration::from_secs(1));
+    let ended = running.wait(Duration::from_secs(30));
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let journal = Journal::read(&scene.path("run"), "scene");
     assert_eq!(journal.attempts.len() as u64, CYCLES + 1);
@@ -38,6 +40,7 @@ fn s86_two_hundred_restarts_leave_memory_files_and_threads_flat() {
     CommitLog::read(&log).check(2, 3, 0);
     let early = typical(&samples, CYCLES / 10, CYCLES * 3 / 10);
     let late = typical(&samples, CYCLES * 8 / 10, CYCLES);
+    eprintln!("{CYCLES} restarts in {:?}: {early:?} to {late:?}", ended.took);
     assert!(late.threads <= early.threads + 1, "threads grew: {early:?} to {late:?}");
     assert!(late.files <= early.files + 4, "open files grew: {early:?} to {late:?}");
     assert!(late.pss_kib <= early.pss_kib + 2_048, "memory grew: {early:?} to {late:?}");

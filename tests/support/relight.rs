@@ -97,9 +97,14 @@ impl RelightCommand {
 
     /// Under a limit of open files, as `ulimit -n`.
     pub fn open_files(&mut self, limit: u32) -> &mut Self {
-        let mut outer = Command::new("/bin/sh");
-        let script = format!("ulimit -n {limit}; exec \"$@\"");
-        outer.arg("-c").arg(script).arg("sh").arg(self.command.get_program()).args(self.command.get_args());
+        self.behind(&["/bin/sh", "-c", &format!("ulimit -n {limit}; exec \"$@\""), "sh"])
+    }
+
+    /// Started by another program, which gets the command line so far behind its own arguments.
+    pub fn behind(&mut self, program: &[&str]) -> &mut Self {
+        let (first, rest) = program.split_first().expect("a program");
+        let mut outer = Command::new(first);
+        outer.args(rest).arg(self.command.get_program()).args(self.command.get_args());
         outer.env_clear().stdin(Stdio::null());
         for (name, value) in self.command.get_envs() {
             if let Some(value) = value {
