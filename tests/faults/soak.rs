@@ -43,7 +43,7 @@ fn s86_two_hundred_restarts_leave_memory_files_and_threads_flat() {
     eprintln!("{CYCLES} restarts in {:?}: {early:?} to {late:?}", ended.took);
     assert!(late.threads <= early.threads + 1, "threads grew: {early:?} to {late:?}");
     assert!(late.files <= early.files + 4, "open files grew: {early:?} to {late:?}");
-    assert!(late.pss_kib <= early.pss_kib + 2_048, "memory grew: {early:?} to {late:?}");
+    assert!(late.private_kib <= early.private_kib + 2_048, "memory grew: {early:?} to {late:?}");
     leftovers::assert_none(&scene);
 }
 
@@ -60,6 +60,6 @@ fn typical(samples: &[(u64, Usage)], from: u64, to: u64) -> Usage {
         processes: median(|u| u.processes),
         threads: median(|u| u.threads),
         files: median(|u| u.files),
-        pss_kib: median(|u| u.pss_kib),
+        private_kib: median(|u| u.private_kib),
     }
 }

@@ -70,7 +70,7 @@ pub struct Usage {
     /// Their open files.
     pub files: u64,
     /// Proportional set size, KiB.
-    pub pss_kib: u64,
+    pub private_kib: u64,
 }
 
 /// Adds up what these processes use; those that are gone count nothing.
@@ -82,7 +82,7 @@ pub fn usage(pids: &[i32]) -> Usage {
         sum.processes += 1;
         sum.threads += number(&status, "Threads:");
         sum.files += fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |fds| fds.count() as u64);
-        sum.pss_kib += number(&rollup, "Pss:");
+        sum.private_kib += number(&rollup, "Private_Dirty:");
     }
     sum
 }
