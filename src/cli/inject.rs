@@ -11,7 +11,7 @@ use super::facts::Process;
 use super::failure::Failure;
 use super::flags::{Fault, InjectArgs};
 use super::{output, runs};
-use crate::domain::exit::signal_name;
+use crate::domain::exit::{signal_name, signal_number};
 use crate::domain::exit_code::Outcome;
 
 /// A fault that could not be injected.
@@ -190,17 +190,6 @@ fn status(run_dir: &Path) -> Result<StatusPids, InjectError> {
         Err(source) => return Err(InjectError::Unreadable { path, source }),
     };
     serde_json::from_slice(&text).map_err(|source| InjectError::NoStatus { path, source })
-}
-
-/// A signal by name, with or without `SIG`, or by number.
-#[must_use]
-pub fn signal_number(typed: &str) -> Option<u8> {
-    if let Ok(no) = typed.parse::<u8>() {
-        return (1..=64).contains(&no).then_some(no);
-    }
-    let name = typed.to_ascii_uppercase();
-    let name = name.strip_prefix("SIG").unwrap_or(&name);
-    (1..=31).find(|no| signal_name(*no).strip_prefix("SIG") == Some(name))
 }
 
 /// Opens the process first and looks at its start time then: what was opened cannot be another process later.

@@ -152,6 +152,8 @@ struct Flight {
     since: Option<BootTime>,
     /// Nothing under the number, and nothing that went wrong: the next create need not wait. Once.
     at_once: bool,
+    /// The last read failed: an answer means that the store is back.
+    read_failed: bool,
 }
 
 /// The machine. One append at a time.
@@ -229,6 +231,10 @@ impl Append {
                     flight.at_once = false;
                     return self.ask(flight, Try::Create, out);
                 }
+                if std::mem::take(&mut flight.read_failed) {
+                    flight.pause = FIRST_PAUSE;
+                    return self.ask(flight, Try::Create, out);
+                }
                 if self.mutants.has(Mutant::NewBytesSameSeq) {
                     flight.nonce = flight.nonce.wrapping_add(1);
                 }
@@ -238,6 +244,7 @@ impl Append {
                 self.pause(now, flight, Try::Read, TroubleKind::Unreadable, out);
             }
             AppendEvent::ReadBackIs(_, Found::Failed(kind)) => {
+                flight.read_failed = true;
                 self.pause(now, flight, Try::Read, kind, out);
             }
             AppendEvent::Begin { .. } | AppendEvent::Tick => {}
@@ -255,7 +262,16 @@ impl Machine for Append {
                 let first = if again { Try::Read } else { Try::Create };
                 let stage = Stage::Pausing(first, now.boot);
                 let (pause, at_once) = (FIRST_PAUSE, true);
-                let flight = Flight { seq, nonce, stage, pause, trouble: None, since: None, at_once };
+                let flight = Flight {
+                    seq,
+                    nonce,
+                    stage,
+                    pause,
+                    trouble: None,
+                    since: None,
+                    at_once,
+                    read_failed: false,
+                };
                 self.ask(flight, first, out);
             }
             (AppendEvent::Begin { .. }, Some(_)) | (_, None) => {}

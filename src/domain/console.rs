@@ -57,6 +57,11 @@ impl Console {
         Self { banner, said_banner: false, incident: None, first: None, restarted: false, ended: false }
     }
 
+    /// An earlier life of this process has said the first lines already.
+    pub fn returned(&mut self) {
+        self.said_banner = true;
+    }
+
     /// The verdict of an incident is known in full.
     pub fn settled(&mut self, incident: &Incident) {
         self.incident = Some(incident.clone());
@@ -126,7 +131,7 @@ impl Console {
             }
             Note::AttemptRunning { attempt, down: Some(down), .. } => format!(
                 "attempt {attempt} running; lost {}     details: relight why {}",
-                short(*down),
+                human(*down),
                 self.banner.call
             ),
             Note::AgentReturned { node, .. } => {
@@ -154,19 +159,20 @@ impl Console {
             Note::StopRequested { signal, terminal, ranks, grace, again, .. } => {
                 stopping(*signal, *terminal, *ranks, *grace, *again)
             }
-            Note::AllStopped { took } => format!("all ranks stopped in {}", short(*took)),
-            Note::StoreTrouble { text, since } => {
-                format!(
-                    "the run directory does not answer for {}: {text}; running ranks go on",
-                    human(*since)
-                )
+            Note::AllStopped { took } => format!("all ranks stopped in {}", human(*took)),
+            Note::StoreTrouble { text, since } => store_trouble(text, *since),
+            Note::StoreBack { after } => {
+                format!("the run directory can be written again after {}", human(*after))
             }
-            Note::StoreBack { after } => format!("the run directory answers again after {}", human(*after)),
             Note::NotWaitedFor { nodes } => {
                 let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
                 format!("{} may still have processes of this run; not waiting any longer", names.join(", "))
             }
-            Note::StoodDown { why } => format!("this coordinator ends: {why}"),
+            Note::StoodDown { why } => {
+                format!(
+                    "this coordinator ends: {why}; without another one its ranks are stopped and the exit code is 1"
+                )
+            }
             Note::GaveUp => "no coordinator was found: the agent ends".to_owned(),
             _ => return None,
         })
@@ -239,6 +245,12 @@ fn stopping(signal: u8, terminal: bool, ranks: u32, grace: Duration, again: bool
     }
 }
 
+/// Said at once and then from time to time.
+fn store_trouble(text: &str, since: Duration) -> String {
+    let long = if since < Duration::from_secs(1) { String::new() } else { format!(" for {}", human(since)) };
+    format!("the run directory cannot be written{long}: {text}; trying again, ranks that run go on")
+}
+
 fn stopped_ranks(stopped: u32) -> String {
     match stopped {
         0 => "it was the only rank".to_owned(),
@@ -279,10 +291,6 @@ pub fn ranges(ranks: &[Rank]) -> String {
 
 fn count(n: u32, what: &str) -> String {
     if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
-}
-
-fn short(d: Duration) -> String {
-    if d < Duration::from_secs(1) { format!("{:.2} s", d.as_secs_f64()) } else { human(d) }
 }
 
 #[cfg(test)]

@@ -72,9 +72,9 @@ variables! {
     RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
     RELIGHT_STORE_TIMEOUT = Reads "RELIGHT_STORE_TIMEOUT": "Default of `--store-timeout`.";
     RELIGHT_GRANT = Reads "RELIGHT_GRANT": "Default of `--grant`.";
-    RELIGHT_LOG = Reads "RELIGHT_LOG": "What relight logs about itself, as a filter (`debug`, `relight::agent=trace`).";
-    RELIGHT_FORCE_FALLBACK = Reads "RELIGHT_FORCE_FALLBACK": "System calls to be treated as missing, comma-separated (tests of old kernels: `pidfd`).";
-    RELIGHT_SECRET = Reads "RELIGHT_SECRET": "The secret of the run. Never passed on to a rank.";
+    RELIGHT_LOG = Reads "RELIGHT_LOG": "What the agent logs about itself, on standard error: a filter such as `debug` or `relight::store=warn,relight::agent=debug` (targets: `relight::agent`, `relight::coordinator`, `relight::store`).";
+    RELIGHT_FORCE_FALLBACK = Reads "RELIGHT_FORCE_FALLBACK": "Kernel features to be treated as missing, comma-separated: `pidfd`, `close_range`, `children`, or `all` (tests of old kernels).";
+    RELIGHT_SECRET = Reads "RELIGHT_SECRET": "Kept for the secret of a run without a shared directory; only looked at to be taken away: it is never passed on to a rank.";
     // torchrun's defaults of options.
     PET_NNODES = Reads "PET_NNODES": "Default of `--nnodes`.";
     PET_NPROC_PER_NODE = Reads "PET_NPROC_PER_NODE": "Default of `--nproc-per-node`.";

@@ -98,3 +98,14 @@ pub fn signal_name(no: u8) -> String {
         _ => format!("signal {no}"),
     }
 }
+
+/// A signal by name, with or without `SIG`, or by number.
+#[must_use]
+pub fn signal_number(typed: &str) -> Option<u8> {
+    if let Ok(no) = typed.parse::<u8>() {
+        return (1..=64).contains(&no).then_some(no);
+    }
+    let name = typed.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    (1..=31).find(|no| signal_name(*no).strip_prefix("SIG") == Some(name))
+}

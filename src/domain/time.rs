@@ -65,12 +65,14 @@ pub fn earlier(a: Option<BootTime>, b: Option<BootTime>) -> Option<BootTime> {
     }
 }
 
-/// How a person reads a duration: `0.8 s`, `42 s`, `3 min 5 s`, `2 h 10 min`.
+/// How a person reads a duration: `0.04 s`, `0.8 s`, `42 s`, `3 min 5 s`, `2 h 10 min`.
 #[must_use]
 pub fn human(d: Duration) -> String {
     let ms = d.as_millis();
     let s = d.as_secs();
     match s {
+        // Nothing that took its time took none.
+        0 if (1..95).contains(&ms) => format!("0.{:02} s", ms.div_ceil(10)),
         0..=9 if ms % 1000 >= 50 => format!("{:.1} s", d.as_secs_f64()),
         0..=119 => format!("{s} s"),
         120..=7199 => format!("{} min {} s", s / 60, s % 60),

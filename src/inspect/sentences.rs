@@ -18,12 +18,7 @@ pub fn count(n: usize, noun: &str) -> String {
 /// Milliseconds in words.
 #[must_use]
 pub fn ms(ms: u64) -> String {
-    // People do not mind milliseconds, but nothing takes no time.
-    if (1..100).contains(&ms) {
-        format!("0.{:02} s", ms.div_ceil(10))
-    } else {
-        human(Duration::from_millis(ms))
-    }
+    human(Duration::from_millis(ms))
 }
 
 /// How a rank ended: `died of SIGKILL`, `ended with exit code 1`, `could not start: …`.

@@ -265,6 +265,13 @@ impl<Out: Serialize> Sender<Out> {
         Ok(self.stream.flush().await?)
     }
 
+    /// Says that nothing more comes: the other end hears the end of the session. Dropping a sender does not say
+    /// so while its receiver lives.
+    pub async fn close(mut self) {
+        // A connection that is gone is as closed as it gets.
+        let _ = self.stream.shutdown().await;
+    }
+
     /// Queues and flushes. When it is dropped before it ends, the message counts as sent and goes out with the
     /// next flush.
     pub async fn send(&mut self, message: &Out) -> Result<(), SessionError> {

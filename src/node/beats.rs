@@ -56,10 +56,8 @@ impl Beats {
     pub(crate) fn start(names: Names, page: Arc<Page>, listeners: Listeners) -> io::Result<Self> {
         let (sender, inbox) = mpsc::unbounded_channel();
         let beats = Self(sender.clone());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("beats".into()).spawn(move || {
-            let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else {
-                return;
-            };
             let local = LocalSet::new();
             let task = Task {
                 lease: Lease::new(names.incarnation, Mutants::NONE),
@@ -191,16 +189,18 @@ async fn open(link: Link, own: &mpsc::UnboundedSender<Told>, names: &Names) -> O
     tasks::spawn(async move {
         while let Some(beat) = beats_out.recv().await {
             if beat_sender.send(&beat).await.is_err() {
-                return;
+                break;
             }
         }
+        beat_sender.close().await;
     });
     tasks::spawn(async move {
         while let Some(ack) = acks_out.recv().await {
             if ack_sender.send(&ack).await.is_err() {
-                return;
+                break;
             }
         }
+        ack_sender.close().await;
     });
     let told = own.clone();
     tasks::spawn(async move {

@@ -2,6 +2,7 @@
 //! and takes the process down in order.
 
 use std::cell::RefCell;
+use std::io::Write as _;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -19,6 +20,7 @@ use super::probe::Probe;
 use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
 use super::tasks;
+use super::telemetry;
 use super::teller::Teller;
 use super::workers::{LOGS, STORE, Workers};
 use super::{Boot, Inheritance};
@@ -32,11 +34,11 @@ use crate::domain::exit_code;
 use crate::domain::guardian::{Start, ToAgent, ToGuardian};
 use crate::domain::ledger::Ledger;
 use crate::domain::mutant::Mutants;
-use crate::domain::record::{Ground, Outcome};
+use crate::domain::record::{Ground, Kind, Outcome};
 use crate::domain::spec::{GrantMode, RunSpec};
 use crate::domain::wire::Survivor;
 use crate::ipc::guardian::{decode, encode};
-use crate::logs::pump::{Config as PumpConfig, Event as PumpEvent, Handle, Pump};
+use crate::logs::pump::{Config as PumpConfig, Event as PumpEvent, Handle, Pump, PumpError};
 use crate::net::secret::Secret;
 use crate::store::layout::{OpenOptions, Opened};
 use crate::sys::page::Page;
@@ -79,12 +81,22 @@ pub(crate) fn run(parts: Parts) {
     let processes = parts.processes.clone();
     match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => LocalSet::new().block_on(&runtime, main(parts)),
-        Err(_) => leave(&processes, exit_code::FAILED),
+        Err(error) => give_up(&processes, &error),
     }
     // The process thread ends the process; until then nothing here may be dropped that others wait for.
     loop {
         std::thread::park();
     }
+}
+
+/// Before there is a pump for our words they go straight to standard error.
+fn give_up(processes: &Processes, error: &dyn std::fmt::Display) {
+    let text = format!(
+        "relight: error: the agent cannot begin: {error}\nrelight: hint: look at the limits of this node (ulimit -a)\n"
+    );
+    // Nobody is left to be told if even this fails.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+    leave(processes, exit_code::FAILED);
 }
 
 fn leave(processes: &Processes, code: u8) {
@@ -98,11 +110,16 @@ async fn main(parts: Parts) {
     let Parts { inheritance, processes, inbox, events, ignore_hangup } = parts;
     let Inheritance { boot, page, image, _lock: lock } = inheritance;
     let workers = Rc::new(Workers { image, env: boot.worker_env.clone(), processes: processes.clone() });
-    let pump = start_pump(&boot, &workers);
-    let coordinator = Rc::new(RefCell::new(None));
-    let (Ok(pump), Ok((store, task))) = (pump, store::start(workers.clone(), coordinator.clone())) else {
-        return leave(&processes, exit_code::FAILED);
+    let pump = match start_pump(&boot, &workers) {
+        Ok(pump) => pump,
+        Err(error) => return give_up(&processes, &error),
     };
+    let coordinator = Rc::new(RefCell::new(None));
+    let (store, task) = match store::start(workers.clone(), coordinator.clone()) {
+        Ok(both) => both,
+        Err(error) => return give_up(&processes, &error),
+    };
+    telemetry::begin(&boot.worker_env, pump.handle());
     tasks::spawn(task.run());
     let console = Console::new(boot.banner.clone());
     let teller = Teller::new(console, pump.handle(), store.clone(), boot.context.node.clone());
@@ -135,14 +152,13 @@ async fn main(parts: Parts) {
     std::mem::forget((lock, pump));
 }
 
-fn start_pump(boot: &Boot, workers: &Rc<Workers>) -> Result<Pump, ()> {
+fn start_pump(boot: &Boot, workers: &Rc<Workers>) -> Result<Pump, PumpError> {
     let (tell, mut troubles) = mpsc::unbounded_channel();
     let pump = Pump::start(PumpConfig::new(boot.logs.clone()), move |event| {
         if let PumpEvent::WorkerTrouble(_) = event {
             let _ = tell.send(());
         }
-    })
-    .map_err(drop)?;
+    })?;
     let attach = |pump: &Handle, workers: &Workers| {
         // Without a worker output is queued, then dropped and counted; ranks go on.
         if let Ok(socket) = workers.start(LOGS) {
@@ -179,6 +195,9 @@ impl Life {
     /// From the guardian's first word to the exit code.
     async fn live(&mut self) -> Result<u8, Stop> {
         let start = self.first_word().await?;
+        if start.restarts > 0 {
+            self.teller.returned();
+        }
         let opened = self.open(&start).await?;
         let ledger = self.ledger(&opened)?;
         let secret = Secret::from_hex(&opened.secret).map_err(|_| {
@@ -190,7 +209,7 @@ impl Life {
             incarnation: start.incarnation,
             secret,
         };
-        Ok(self.join(names, start, *opened, ledger).await)
+        self.join(names, start, *opened, ledger).await
     }
 
     /// The guardian says first which life this is.
@@ -209,7 +228,9 @@ impl Life {
     async fn open(&mut self, start: &Start) -> Result<Box<Opened>, Stop> {
         let opened = self.open_once().await?;
         let Some(previous) = &opened.previous else { return Ok(opened) };
-        if start.restarts > 0 || !start.clean_of.is_empty() {
+        let leader = opened.records.iter().rev().find(|r| r.kind == Kind::Lead).map(|r| r.writer.incarnation);
+        if leader.is_some_and(|life| start.clean_of.contains(&life)) {
+            // An earlier agent of this launch looked already.
             return Ok(opened);
         }
         let same = previous.command == command(&self.boot.spec);
@@ -295,12 +316,12 @@ impl Life {
     }
 
     /// Runs the tasks until both say that they are done.
-    async fn join(&mut self, names: Names, start: Start, opened: Opened, ledger: Ledger) -> u8 {
+    async fn join(&mut self, names: Names, start: Start, opened: Opened, ledger: Ledger) -> Result<u8, Stop> {
         let ground = ground(&ledger, &start);
         if ground == Ground::Returned
             && let Some(end) = ledger.end()
         {
-            return end.code;
+            return Ok(end.code);
         }
         let spec = self.boot.spec.clone();
         let (to_coordinator, from_others) = mpsc::unbounded_channel();
@@ -308,7 +329,7 @@ impl Life {
         let (done, mut finished) = mpsc::unbounded_channel();
         let line = Line::new(names.clone(), self.inbox.clone());
         line.listen(to_coordinator.clone());
-        let beats = self.beats(&spec, &names, to_coordinator);
+        let beats = self.beats(&spec, &names, to_coordinator)?;
         let board = Board::new(self.store.clone());
         let hooks = CoordinatorHooks {
             line: line.clone(),
@@ -339,7 +360,7 @@ impl Life {
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);
         let (_, empty) = mpsc::unbounded_channel();
         tasks::spawn(agent.run(std::mem::replace(&mut self.events, empty)));
-        wait_for_both(&mut finished).await
+        Ok(wait_for_both(&mut finished).await)
     }
 
     fn beats(
@@ -347,9 +368,9 @@ impl Life {
         spec: &RunSpec,
         names: &Names,
         coordinator: UnboundedSender<CoordinatorEvent>,
-    ) -> Option<Beats> {
+    ) -> Result<Option<Beats>, Stop> {
         if spec.numbers.grant == GrantMode::Auto && spec.max_nodes == 1 && spec.spares == 0 {
-            return None;
+            return Ok(None);
         }
         let page = self.page.clone();
         tasks::spawn(async move {
@@ -359,7 +380,9 @@ impl Life {
             }
         });
         let listeners = Listeners { agent: self.inbox.clone(), coordinator };
-        Beats::start(names.clone(), self.page.clone(), listeners).ok()
+        // Without beats there would be no grants: never run on as if they were for ever.
+        let started = Beats::start(names.clone(), self.page.clone(), listeners);
+        started.map(Some).map_err(|error| cannot_begin(&format!("the beat thread: {error}")))
     }
 
     fn coordinator_machine(
@@ -423,6 +446,11 @@ impl Life {
         let _ = flushed.await;
         self.processes.send(Command::KillWorker { id: STORE });
     }
+}
+
+fn cannot_begin(what: &str) -> Stop {
+    let hint = "look at the limits of this node (ulimit -a)".to_owned();
+    Stop::Say(exit_code::FAILED, format!("the agent cannot begin: {what}"), hint)
 }
 
 /// The agent said that it goes; the coordinator has a while to finish.

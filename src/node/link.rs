@@ -155,11 +155,12 @@ impl Line {
     }
 }
 
-/// Ends when nobody holds the other end or the session fails; the session's other half notices.
+/// Ends when nobody holds the queue or the session fails; then the other end hears it.
 async fn write<T: serde::Serialize>(mut sender: Sender<T>, mut frames: mpsc::Receiver<T>) {
     while let Some(frame) = frames.recv().await {
         if sender.send(&frame).await.is_err() {
-            return;
+            break;
         }
     }
+    sender.close().await;
 }

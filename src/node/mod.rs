@@ -13,6 +13,7 @@ mod probe;
 mod status;
 mod store;
 mod tasks;
+mod telemetry;
 mod teller;
 mod workers;
 

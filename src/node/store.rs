@@ -23,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const ROOM: usize = MAX_UNANSWERED - 32;
 /// Between two starts of a worker that does not stay.
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
+/// So many workers in a row that do not open the run directory are enough.
+const OPEN_TRIES: u32 = 3;
 /// Event lines are gathered for so long.
 const GATHER: Duration = Duration::from_millis(20);
 
@@ -123,6 +125,8 @@ pub(crate) struct StoreTask {
     is_open: bool,
     next_op: u64,
     started: Instant,
+    /// Workers that were started anew since the run directory was to be opened.
+    opening: u32,
 }
 
 /// Starts the worker and gives both ends. `coordinator` may be filled later.
@@ -149,6 +153,7 @@ pub(crate) fn start(
         // Below are the coordinator's own numbers.
         next_op: 1 << 40,
         started: Instant::now(),
+        opening: 0,
     };
     Ok((line, task))
 }
@@ -300,9 +305,32 @@ impl StoreTask {
             tokio::time::sleep(RESTART_PAUSE - age).await;
         }
         self.started = Instant::now();
+        self.give_up_opening();
+        tracing::warn!(target: "relight::store", owed = self.client.owed(), "the store worker is started anew");
         let replaced = self.workers.start(STORE).map(|stream| self.client.replace(stream));
         if !matches!(replaced, Ok(Ok(()))) {
             self.trouble("the store worker cannot be started");
+        }
+    }
+
+    /// Whoever waits for the run directory is told when it stays silent.
+    fn give_up_opening(&mut self) {
+        if self.open.is_none() && self.aside.is_none() {
+            return;
+        }
+        self.opening += 1;
+        if self.opening >= OPEN_TRIES {
+            let refusal = || Refusal {
+                sentence: format!(
+                    "the run directory does not answer for {} s: a file server that hangs, or something in it that is no file",
+                    u64::from(OPEN_TRIES) * PATIENCE.as_secs()
+                ),
+                hint: "look at it from a shell, or choose another place with --run-dir".into(),
+            };
+            if let Some(tell) = self.aside.take() {
+                let _ = tell.send(Err(refusal()));
+            }
+            self.tell_open(Err(refusal()));
         }
     }
 

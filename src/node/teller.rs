@@ -44,6 +44,10 @@ impl Teller {
     /// A note of the agent or of the coordinator. Only the coordinator talks to people, except when there is
     /// none.
     pub(crate) fn note(&self, who: Who, note: Note) {
+        match who {
+            Who::Agent => tracing::debug!(target: "relight::agent", ?note),
+            Who::Coordinator => tracing::debug!(target: "relight::coordinator", ?note),
+        }
         let mut state = self.0.borrow_mut();
         let wall_ms = clock::now().wall_ms;
         let for_people = who == Who::Coordinator || matches!(note, Note::GaveUp);
@@ -60,6 +64,11 @@ impl Teller {
     /// The verdict of an incident, for the report at the end.
     pub(crate) fn settled(&self, incident: &Incident) {
         self.0.borrow_mut().console.settled(incident);
+    }
+
+    /// This is not the first life of this agent: people have read the first lines.
+    pub(crate) fn returned(&self) {
+        self.0.borrow_mut().console.returned();
     }
 
     /// A sentence that no machine says.

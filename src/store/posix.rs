@@ -98,7 +98,7 @@ pub fn read_bytes(hands: &mut Hands, path: &Path, limit: usize) -> Result<Option
     let read = hands.call(Call::Read, path, || {
         let mut bytes = Vec::new();
         let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
-        File::open(path)?.take(most).read_to_end(&mut bytes)?;
+        files::open_plain(path)?.take(most).read_to_end(&mut bytes)?;
         Ok(bytes)
     });
     match read {

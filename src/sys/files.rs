@@ -128,6 +128,13 @@ pub fn link_count(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.nlink())
 }
 
+/// Opens a plain file for reading. Anything else (a pipe would block) is refused.
+pub fn open_plain(path: &Path) -> io::Result<File> {
+    let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a plain file")) }
+}
+
 /// Free bytes for an ordinary user on the file system of this path, or of the nearest directory above it that
 /// is there.
 #[must_use]

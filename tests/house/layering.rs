@@ -46,7 +46,7 @@ fn may(room: &str, allowed: &[&str], source: &Source, at: usize, to: &str) -> bo
         let rest = source.code[at + to.len()..].trim_start_matches("::").trim_start_matches('{');
         entry[1..].starts_with(to) && rest.starts_with(module)
     };
-    to == room || allowed.contains(&"*") || allowed.contains(&to) || allowed.iter().any(|entry| module(entry))
+    to == room || allowed.contains(&"*") || allowed.contains(&to) || allowed.iter().any(module)
 }
 
 #[test]

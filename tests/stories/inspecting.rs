@@ -172,6 +172,7 @@ fn faults_on_order() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
+    assert_eq!(said.matches("logs, journal: ").count(), 1, "the first lines are said once: {said}");
     kill(Pid::from_raw(launcher.pid()), Signal::SIGTERM).unwrap();
     assert_eq!(launcher.wait(LONG).code, 143);
     replay_equals_live(&scene);

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::support::leftovers;
 use super::support::relight::Scene;
+use super::support::wait::wait_for;
 use super::{golden, look, play, run_dir, running, script};
 
 /// A run that failed: a journal of four records.
@@ -187,24 +188,89 @@ fn a_finished_run_and_another_command_line() {
     assert!(status.contains("finished"), "{status}");
 }
 
+/// A small file system in the place of the scene's run directories.
+struct Small(PathBuf);
+
+impl Small {
+    fn join(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        // Lazily: a test that gives up may leave somebody in it.
+        let _ = std::process::Command::new("umount").arg("-l").arg(&self.0).status();
+    }
+}
+
+fn small(scene: &Scene, size: &str) -> Option<Small> {
+    let room = scene.path("run");
+    let mut mount = std::process::Command::new("mount");
+    mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "tmpfs"]).arg(&room);
+    let mounted = mount.stderr(std::process::Stdio::null()).status();
+    if mounted.is_ok_and(|status| status.success()) {
+        return Some(Small(room));
+    }
+    eprintln!("skipped: a small file system can be mounted by root only");
+    None
+}
+
+/// Fills the file system, then fails; the next attempt ends well.
+const FILL: &str = "\
+import os, sys, time
+if os.environ['TORCHELASTIC_RESTART_COUNT'] == '1':
+    sys.exit(0)
+if os.environ['RANK'] == '0':
+    try:
+        with open(sys.argv[1], 'wb', buffering=0) as ballast:
+            while True:
+                ballast.write(b'x' * 4096)
+    except OSError:
+        os._exit(3)
+time.sleep(120)
+";
+
+#[test]
+fn a_file_system_that_fills_up() {
+    for room_comes_back in [true, false] {
+        let scene = Scene::new();
+        script(&scene, "train.py", FILL);
+        let Some(room) = small(&scene, "1m") else { return };
+        let ballast = room.join("ballast");
+        let timeout = if room_comes_back { "--store-timeout=60" } else { "--store-timeout=2" };
+        let program = ["train.py", ballast.to_str().unwrap()];
+        let launcher = super::run(&scene, 2, &["--max-restarts=1", timeout], &program).spawn();
+        wait_for("the full disk to be said", super::LONG, || {
+            let said = fs::read_to_string(scene.path("stderr")).unwrap_or_default();
+            if said.contains("the run directory cannot be written: write ") { Ok(()) } else { Err(said) }
+        });
+        if room_comes_back {
+            fs::remove_file(&ballast).unwrap();
+        }
+        let ended = launcher.wait(super::LONG);
+        let (_, replay) = look(&scene, &["events", "--replay"]);
+        drop(room);
+        let last =
+            if room_comes_back { "attempt 1 running" } else { "first failure: rank 0 (local rank 0, " };
+        assert!(ended.stderr.contains(last), "{}", ended.stderr);
+        assert!(ended.stderr.contains("ENOSPC, No space left on device; trying again"), "{}", ended.stderr);
+        assert_eq!(ended.code, i32::from(!room_comes_back), "{}", ended.stderr);
+        // Nothing is started that the journal does not know.
+        let attempts = if room_comes_back { "attempt       1" } else { "attempt       0" };
+        assert!(replay.contains(attempts), "{replay}");
+        leftovers::assert_none(&scene);
+    }
+}
+
 #[test]
 fn a_file_system_without_room() {
     let scene = Scene::new();
     script(&scene, "train.py", "");
-    let room = scene.path("run");
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=64k", "tmpfs"])
-        .arg(&room)
-        .stderr(std::process::Stdio::null())
-        .status();
-    if !mounted.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: a small file system can be mounted by root only");
-        return;
-    }
+    let Some(room) = small(&scene, "64k") else { return };
     fs::write(room.join("full"), vec![0; 60_000]).ok();
     let ended = play(&scene, 1, &[], &["train.py"]);
-    let status = std::process::Command::new("umount").arg(&room).status().unwrap();
-    assert!(status.success());
+    drop(room);
     assert_eq!(ended.code, 2, "{}", ended.stderr);
     assert!(
         ended.stderr.contains("relight: error: no space is left for the run directory"),

@@ -13,7 +13,7 @@ use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
 use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, StopOrder, ToAgent, World};
 use super::signals::Heard;
-use super::state::{Agent, Goal, Joining, LONGEST_JOIN, Life, Local, Phase, RESEND, Team};
+use super::state::{Agent, Goal, Joining, LONGEST_JOIN, Life, Local, Phase, QUIT, RESEND, Team};
 use super::{Effect, Event, Scope, Seat};
 
 impl Agent {
@@ -105,11 +105,16 @@ impl Agent {
     }
 
     fn link_down(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let had = self.link || self.welcomed || self.orphan.is_none();
         self.link = false;
         self.welcomed = false;
         self.resend = None;
         self.joining = None;
         self.waiting = None;
+        if !had {
+            // A try that failed gives no more time.
+            return out.put(Effect::Connect);
+        }
         // Until the grant is over the coordinator may come back; after that for a while still.
         let from = if self.grant == BootTime::NEVER { now.boot } else { self.grant.max(now.boot) };
         let patience = Duration::from_millis(self.numbers().orphan_ms);
@@ -378,7 +383,8 @@ impl Agent {
             self.send(CoordinatorMsg::Signal { signal, terminal, pid, uid, again }, out);
         }
         if again {
-            // A stop needs nobody's leave.
+            // A stop needs nobody's leave, and a person who asks twice does not wait for a coordinator either.
+            self.quit = self.quit.or(Some((now.boot.after(QUIT), 128_u8.saturating_add(signal))));
             self.stop(now, Self::kill_order(), out);
         }
         if !self.welcomed {
@@ -424,6 +430,12 @@ impl Agent {
         }
         if due(self.joining.map(|join| join.again)) {
             self.join(now, out);
+        }
+        if let Some((at, code)) = self.quit
+            && now.boot >= at
+        {
+            self.quit = None;
+            self.leave(code, out);
         }
         if due(self.orphan) {
             self.orphan = None;

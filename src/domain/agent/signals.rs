@@ -53,8 +53,9 @@ mod tests {
     #[test]
     fn bursts_are_one_and_escalation_is_wanted() {
         let at = BootTime::from_millis;
-        // (signals as (ms, number, terminal, user), what the last one means)
-        let table: &[(&[(u64, u8, bool, bool)], Heard)] = &[
+        // Signals as (ms, number, terminal, user), and what the last one means.
+        type Row = (&'static [(u64, u8, bool, bool)], Heard);
+        let table: &[Row] = &[
             (&[(0, 15, false, true)], Heard::First),
             (&[(0, 15, false, true), (2_999, 15, false, true)], Heard::Same),
             (&[(0, 15, false, true), (3_000, 15, false, true)], Heard::Again),

@@ -16,6 +16,9 @@ use super::{Effect, Event, Signals};
 /// How often an unanswered report or request is repeated.
 pub(super) const RESEND: Duration = Duration::from_secs(1);
 
+/// After a stop was asked for twice: how long the coordinator has to write the end.
+pub(super) const QUIT: Duration = Duration::from_secs(8);
+
 /// The longest pause between two `Join`s.
 pub(super) const LONGEST_JOIN: Duration = Duration::from_secs(4);
 
@@ -148,6 +151,8 @@ pub struct Agent {
     /// Goes with this code as soon as nothing is left.
     pub(super) leaving: Option<u8>,
     pub(super) resend: Option<BootTime>,
+    /// Goes at this time with this code, whatever the coordinator says.
+    pub(super) quit: Option<(BootTime, u8)>,
     /// Gives up at this time if no coordinator was found by then.
     pub(super) orphan: Option<BootTime>,
     pub(super) next_op: u64,
@@ -181,6 +186,7 @@ impl Agent {
             signals: Signals::default(),
             leaving: None,
             resend: None,
+            quit: None,
             orphan: None,
             next_op: 0,
         }
@@ -276,8 +282,15 @@ impl Machine for Agent {
         };
         let ranks_run = matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. });
         let grant = (ranks_run && self.grant != BootTime::NEVER).then_some(self.grant);
-        [self.resend, self.joining.map(|join| join.again), self.orphan, self.offer_retry, grant]
-            .into_iter()
-            .fold(stage, earlier)
+        [
+            self.resend,
+            self.joining.map(|join| join.again),
+            self.orphan,
+            self.offer_retry,
+            grant,
+            self.quit.map(|(at, _)| at),
+        ]
+        .into_iter()
+        .fold(stage, earlier)
     }
 }

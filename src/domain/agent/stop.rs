@@ -81,6 +81,7 @@ impl Agent {
         }
         self.survivors = survivors;
         if let Some(code) = self.leaving {
+            self.phase = Phase::Idle;
             return self.leave(code, out);
         }
         self.phase = if self.survivors.is_empty() {
@@ -133,7 +134,7 @@ impl Agent {
         self.leaving = Some(code);
         match self.phase {
             Phase::Idle | Phase::Finished | Phase::Dirty { .. } => {}
-            Phase::Sweeping { .. } if self.all_ended() => {}
+            // What is below goes first, and what it left in shared memory with it.
             Phase::Sweeping { .. } => return,
             _ => return self.sweep(Goal::Stop, out),
         }

@@ -54,8 +54,12 @@ impl Coordinator {
 
     fn recv(&mut self, now: Now, from: NodeName, frame: ToCoordinator, out: &mut Outbox<Effect>) {
         if self.term.is_none() {
-            if let CoordinatorMsg::Join { .. } = frame.msg {
-                self.early.insert(from, frame);
+            match frame.msg {
+                CoordinatorMsg::Join { .. } => drop(self.early.insert(from, frame)),
+                CoordinatorMsg::Leaving if from == self.config.node => {
+                    self.stand_down("its own agent left before it led".to_owned(), out);
+                }
+                _ => {}
             }
             return;
         }

@@ -336,6 +336,7 @@ impl Coordinator {
             }
         }
         if self.phase == Phase::Gathering
+            && self.append.is_none()
             && let Some(Breaking { since, stopped: Some(_), .. }) = self.breaking
         {
             at = earlier(at, Some(since.after(ms(numbers.settle_ms))));
@@ -343,7 +344,7 @@ impl Coordinator {
         if let Some(ending) = self.ending.as_ref().filter(|_| !self.busy.is_empty()) {
             at = earlier(at, Some(ending.since.after(self.longest_stop(ending))));
         }
-        if let Some(flight) = &self.append {
+        if let Some(flight) = self.append.as_ref().filter(|_| self.ending.is_none() || self.busy.is_empty()) {
             at = earlier(at, Some(flight.since.after(ms(numbers.store_timeout_ms))));
         }
         if let Some(Ending { asked: true, quiet: Some(quiet), .. }) = self.ending {
