@@ -218,12 +218,14 @@ impl Lease {
         if leader.vote_from.is_none() {
             self.promise = Some((leader.incarnation, now));
         }
+        let first = !leader.granted;
         leader.granted |= ack.remaining_ms > 0;
         if ack.remaining_ms >= leader.numbers.beat_ms.saturating_mul(2) {
             leader.beats = 0;
             self.beat_at = None;
-        } else if leader.beats < HURRIED {
-            // None yet; or a pause used most of it up, and it would be over before the answer to the next beat.
+        } else if leader.beats < HURRIED && (first || ack.n == self.n) {
+            // None yet; or a pause used most of it up, and it would be over before the answer to the next beat. With
+            // an answer still on its way there is nothing to hurry for.
             self.beat_at = self.last_beat;
         } else if !leader.granted {
             self.beat_at = self.last_beat.map(|at| at.after(HURRY));

@@ -65,8 +65,11 @@ fn a_grant_that_ends_kills_the_ranks_of_a_stopped_agent() {
     signal(agent, Signal::SIGCONT);
     let (_, journal) = job.finishes(running, LONG);
     let events = std::fs::read_to_string(job.scene.path("run/scene/events.jsonl")).unwrap_or_default();
-    assert_eq!(journal.attempts.len(), 2, "{events}");
-    assert!(!journal.attempts[1].charged && journal.attempts[1].first_failure.is_none(), "{journal:?}");
+    // The guardian may still be killing when the agent has its next grant: then that world falls too.
+    assert!(matches!(journal.attempts.len(), 2 | 3), "{events}");
+    for attempt in &journal.attempts[1..] {
+        assert!(!attempt.charged && attempt.first_failure.is_none(), "{journal:?}");
+    }
 }
 
 #[test]

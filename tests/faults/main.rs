@@ -50,6 +50,10 @@ const ONCE: Row = Row {
     total: ms(60_000),
 };
 
+/// Two exit codes that are seen at one look cannot be told apart by time, and on a loaded machine a look may come
+/// that late. Rank 0 is the hub of the trainer's collective: while it sleeps nobody loses a connection.
+const PEERS_NOTICE_LATER: &str = "--fault=slow=2:0:13";
+
 macro_rules! scenarios {
     ($($name:ident: $row:expr;)*) => { $(#[test] fn $name() { scenario::play(&$row); })* };
 }
@@ -73,7 +77,7 @@ scenarios! {
     s18_grandchildren_on_an_old_kernel: Row {
         number: 18,
         env: &[("RELIGHT_FORCE_FALLBACK", "all")],
-        args: &["--fault", "grandchildren:1:13"],
+        args: &["--fault=grandchildren:1:13", PEERS_NOTICE_LATER],
         roots: &[Some((1, "code 9"))],
         console: &["rank 1"],
         resume: ms(15_000),
@@ -118,14 +122,14 @@ scenarios! {
     };
     s06_exception_once: Row {
         number: 6,
-        args: &["--fault", "exception=labels are missing:2:13"],
+        args: &["--fault=exception=labels are missing:2:13", PEERS_NOTICE_LATER],
         roots: &[Some((2, "code 1"))],
         console: &["rank 2", "RuntimeError: labels are missing"],
         ..ONCE
     };
     s09_early_exit_0_is_the_root: Row {
         number: 9,
-        args: &["--fault", "exit0:1:13"],
+        args: &["--fault=exit0:1:13", "--fault=slow=0.5:0:13"],
         roots: &[Some((1, "code 0"))],
         console: &["rank 1"],
         ..ONCE
@@ -140,7 +144,7 @@ scenarios! {
     };
     s18_grandchildren_hold_ports_and_shared_memory: Row {
         number: 18,
-        args: &["--fault", "grandchildren:1:13"],
+        args: &["--fault=grandchildren:1:13", PEERS_NOTICE_LATER],
         roots: &[Some((1, "code 9"))],
         console: &["rank 1"],
         resume: ms(15_000),
@@ -172,7 +176,7 @@ scenarios! {
     };
     s64_a_rank_meets_the_limit_of_open_files: Row {
         number: 64,
-        args: &["--fault", "nofile=64:1:13"],
+        args: &["--fault=nofile=64:1:13", PEERS_NOTICE_LATER],
         roots: &[Some((1, "code 1"))],
         console: &["rank 1", "Too many open files"],
         ..ONCE
@@ -189,7 +193,6 @@ scenarios! {
     s65_floods_of_output: Row {
         number: 65,
         world: 2,
-        // The peer notices later: with both cores full of output, two ends within a moment are seen at one look.
         args: &[
             "--fault=flood=2:*:13",
             "--fault=exception=found behind the flood:1:20",
