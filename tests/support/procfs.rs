@@ -69,7 +69,7 @@ pub struct Usage {
     pub threads: u64,
     /// Their open files.
     pub files: u64,
-    /// Proportional set size, KiB.
+    /// Memory of their own, KiB: what would be free if they were gone.
     pub private_kib: u64,
 }
 
