@@ -171,8 +171,10 @@ pub struct NodeSpec {
     pub script_digest: Option<u64>,
     /// Where the ranks' logs lie on this node (`<log_dir>/<run_id>_<node>`), empty when files are off.
     pub log_dir: String,
-    /// How other nodes reach this one.
+    /// How other nodes reach this one: an IP address.
     pub address: String,
+    /// Where its agent listens for other agents; 0: nowhere.
+    pub port: u16,
     /// Place in the ordered node list; smaller comes first.
     pub order: u32,
 }

@@ -117,7 +117,12 @@ pub enum AgentMsg {
     /// A record was written.
     Committed(Box<Record>),
     /// Can you reach this node?
-    TryReach(NodeName),
+    TryReach {
+        /// The node.
+        node: NodeName,
+        /// Where its agent listens, `address:port`.
+        address: String,
+    },
     /// The run is over for this agent.
     Finish {
         /// Its exit code.
@@ -254,4 +259,44 @@ pub struct Ack {
     pub n: u64,
     /// The rest of the coordinator's authority, in milliseconds, at the send of this acknowledgement.
     pub remaining_ms: u64,
+}
+
+/// Supervisor to coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FromSupervisor {
+    /// The supervisor is there. The first message of each session.
+    Attach,
+    /// Somebody signalled the batch step.
+    Signal {
+        /// The signal.
+        signal: u8,
+        /// It came from a terminal.
+        terminal: bool,
+        /// The second one: do not wait.
+        again: bool,
+    },
+    /// The task that ran the agent of this node has ended.
+    AgentEnded {
+        /// The node.
+        node: NodeName,
+        /// Its exit code, as srun tells it.
+        rc: i32,
+    },
+}
+
+/// Coordinator to supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToSupervisor {
+    /// Start an agent on this node again; repeated until it joined.
+    StartAgent {
+        /// The node.
+        node: NodeName,
+    },
+    /// The run is over.
+    Finish {
+        /// Its exit code.
+        code: u8,
+        /// The job should be requeued.
+        requeue: bool,
+    },
 }
