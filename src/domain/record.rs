@@ -121,6 +121,9 @@ pub struct Lead {
     pub addresses: Vec<String>,
     /// The Slurm job, if any.
     pub job: Option<JobRef>,
+    /// The same for every process of one launch (see [`super::spec::LaunchPlace`]), and of no other.
+    #[serde(default)]
+    pub launch: String,
     /// Who votes, in order.
     pub voters: Vec<NodeName>,
     /// On what ground.

@@ -155,7 +155,9 @@ impl Agent {
             AgentMsg::Start { attempt, world } => self.start(now, attempt, world, out),
             AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
             AgentMsg::Committed(record) => self.committed(now, &record, out),
-            AgentMsg::TryReach { node, address: _ } => self.send(CoordinatorMsg::Reach { node, ok: false }, out),
+            AgentMsg::TryReach { node, address: _ } => {
+                self.send(CoordinatorMsg::Reach { node, ok: false }, out)
+            }
             AgentMsg::Finish { code } => self.leave(code, out),
         }
     }

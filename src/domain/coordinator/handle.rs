@@ -37,6 +37,7 @@ impl Coordinator {
             node: self.config.node.clone(),
             addresses: self.config.addresses.clone(),
             job: self.config.job.clone(),
+            launch: self.config.launch.clone(),
             voters: if self.config.ground == Ground::Returned && !self.ledger.voters().is_empty() {
                 self.ledger.voters().to_vec()
             } else {

@@ -39,6 +39,8 @@ pub struct CoordinatorConfig {
     pub spec: RunSpec,
     /// The Slurm job, if any.
     pub job: Option<JobRef>,
+    /// What every process of this launch knows it by.
+    pub launch: String,
     /// The ordered node list: who votes in its first term.
     pub voters: Vec<NodeName>,
     /// Where it listens.
@@ -384,6 +386,7 @@ impl Default for CoordinatorConfig {
             clean_of: Vec::new(),
             spec: RunSpec::default(),
             job: None,
+            launch: String::new(),
             voters: Vec::new(),
             addresses: Vec::new(),
             ground: Ground::First,

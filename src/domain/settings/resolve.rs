@@ -12,7 +12,7 @@ use super::key::{IGNORED, Key};
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
 use crate::domain::env;
 use crate::domain::ids::{NodeName, RunId};
-use crate::domain::spec::{GrantMode, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
+use crate::domain::spec::{GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
 use crate::domain::suggest::closest;
 
 /// Where a faulty value was written, with its spelling there.
@@ -190,6 +190,8 @@ pub struct NodeContext {
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
     pub interactive: bool,
+    /// Where this node stands in its launch.
+    pub place: LaunchPlace,
 }
 
 /// All that an agent is told when it is started, through an inherited descriptor.
@@ -399,6 +401,7 @@ impl Settings {
             script_digest: None,
             log_dir: log_dir.to_string_lossy().into_owned(),
             address: "127.0.0.1".to_owned(),
+            port: 0,
             order: 0,
         }
     }

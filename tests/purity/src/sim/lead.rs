@@ -118,6 +118,7 @@ impl World {
             clean_of: process.clean_of.clone(),
             spec,
             job: Some(job),
+            launch: String::new(),
             voters,
             addresses: vec!["10.0.0.0:29400".to_owned()],
             ground,

@@ -221,6 +221,7 @@ impl World {
         let spec = NodeSpec {
             nproc: self.scenario.nproc,
             address: format!("10.0.0.{node}"),
+            port: 29_400,
             order: u32::try_from(node).unwrap_or(0),
             ..NodeSpec::default()
         };
