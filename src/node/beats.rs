@@ -123,6 +123,9 @@ impl Task {
                     // A full queue is a link that does not move; the lease dials another.
                     let _ = self.links.get(&link).map(|(beats, _)| beats.try_send(beat));
                 }
+                LeaseEffect::LeaderSilent { since } => {
+                    let _ = self.listeners.agent.send(Input::Event(AgentEvent::LeaderSilent { since }));
+                }
                 LeaseEffect::Granted(until) => {
                     self.page.set_grant(until);
                     let _ = self.listeners.agent.send(Input::Event(AgentEvent::Granted(until)));
@@ -144,6 +147,10 @@ impl Task {
                 AuthorityEffect::Silent { node, since } => {
                     CoordinatorEvent::Silent { node, silent: now.boot.since(since) }
                 }
+                AuthorityEffect::Quiet { node, since } => {
+                    CoordinatorEvent::Quiet { node, silent: now.boot.since(since) }
+                }
+                AuthorityEffect::Late { node, silent } => CoordinatorEvent::Late { node, silent },
                 AuthorityEffect::Back { node } => CoordinatorEvent::Back { node },
                 AuthorityEffect::Until(_) if self.held => continue,
                 AuthorityEffect::Until(_) => {

@@ -29,7 +29,7 @@ use crate::agent::processes::{Command, ProcessEvent, Processes};
 use crate::coordinator::driver::Driver as CoordinatorDriver;
 use crate::domain::agent::AgentConfig;
 use crate::domain::console::Console;
-use crate::domain::coordinator::{Coordinator, CoordinatorConfig, Event as CoordinatorEvent};
+use crate::domain::coordinator::{Coordinator, CoordinatorConfig, Event as CoordinatorEvent, SNAPSHOT_EVERY};
 use crate::domain::exit_code;
 use crate::domain::guardian::{Start, ToAgent, ToGuardian};
 use crate::domain::ledger::Ledger;
@@ -404,6 +404,7 @@ impl Life {
             addresses: Vec::new(),
             ground,
             store: Some(opened.store.clone()),
+            snapshot_every: SNAPSHOT_EVERY,
             seed: random::u64(),
             mutants: Mutants::NONE,
         };
