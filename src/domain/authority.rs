@@ -18,6 +18,8 @@ use super::spec::Numbers;
 use super::time::{BootTime, Now, earlier};
 use super::wire::{Ack, Beat};
 
+/// A node of which nothing was heard for so long is in doubt: peers are asked about it.
+pub const QUIET: Duration = Duration::from_secs(3);
 /// A control thread whose tick stands still for so long is no life.
 const STUCK: Duration = Duration::from_secs(3);
 /// An event so much later than the deadline means that this process slept.
@@ -93,6 +95,20 @@ pub enum Effect {
         node: NodeName,
         /// Its last sign of life.
         since: BootTime,
+    },
+    /// Tell the coordinator: no life from this admitted node for [`QUIET`]. Said once, until it beats again.
+    Quiet {
+        /// The node.
+        node: NodeName,
+        /// Its last sign of life.
+        since: BootTime,
+    },
+    /// Tell the coordinator: a beat came so late that another link was dialled for it.
+    Late {
+        /// The node.
+        node: NodeName,
+        /// How long nothing was heard.
+        silent: Duration,
     },
     /// Tell the coordinator: a silent node beats again.
     Back {

@@ -88,6 +88,11 @@ pub enum Effect {
         /// The beat.
         beat: Beat,
     },
+    /// Nothing was heard from the leader for as long as a grant may last. Said once, until it answers again.
+    LeaderSilent {
+        /// Its last sign of life.
+        since: BootTime,
+    },
     /// Ranks may run until then; never earlier than a grant given before. [`BootTime::NEVER`]: for ever.
     Granted(BootTime),
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, NodeName, Rank, Seq, Slot, Term};
+use super::ledger::Ledger;
 use super::spec::{JobRef, Offer, RunSpec};
 
 /// The version of records that this program writes and can lead from.
@@ -37,6 +38,8 @@ pub enum Kind {
     Evict,
     /// The run is over.
     End,
+    /// Everything that the journal said so far.
+    Snapshot,
     /// Of a newer program: may be followed, never led from.
     Unknown,
 }
@@ -82,6 +85,8 @@ pub enum Body {
     Evict(Evict),
     /// See [`End`].
     End(End),
+    /// The ledger with this record in it: a reader that begins here needs none before it.
+    Snapshot(Box<Ledger>),
     /// A kind or version of a newer program.
     Unknown,
 }
@@ -97,6 +102,7 @@ impl Body {
             Self::Incident(_) => Kind::Incident,
             Self::Evict(_) => Kind::Evict,
             Self::End(_) => Kind::End,
+            Self::Snapshot(_) => Kind::Snapshot,
             Self::Unknown => Kind::Unknown,
         }
     }

@@ -175,6 +175,9 @@ impl Task {
                 LeaseEffect::SendBeat { link, beat } => {
                     let _ = self.dialled.get(&link).map(|(beats, _)| beats.try_send(beat));
                 }
+                LeaseEffect::LeaderSilent { since } => {
+                    let _ = self.listeners.agent.send(Input::Event(AgentEvent::LeaderSilent { since }));
+                }
                 LeaseEffect::Granted(until) => {
                     self.page.set_grant(until);
                     let _ = self.listeners.agent.send(Input::Event(AgentEvent::Granted(until)));
@@ -198,6 +201,10 @@ impl Task {
                     self.taken.retain(|_, (of, _, _)| *of != node);
                     CoordinatorEvent::Silent { node, silent: now.boot.since(since) }
                 }
+                AuthorityEffect::Quiet { node, since } => {
+                    CoordinatorEvent::Quiet { node, silent: now.boot.since(since) }
+                }
+                AuthorityEffect::Late { node, silent } => CoordinatorEvent::Late { node, silent },
                 AuthorityEffect::Back { node } => CoordinatorEvent::Back { node },
                 AuthorityEffect::Until(_) if self.held => continue,
                 AuthorityEffect::Until(_) => {

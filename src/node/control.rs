@@ -33,7 +33,7 @@ use crate::agent::processes::{Command, ProcessEvent, Processes};
 use crate::coordinator::driver::Driver as CoordinatorDriver;
 use crate::domain::agent::AgentConfig;
 use crate::domain::console::Console;
-use crate::domain::coordinator::{Coordinator, CoordinatorConfig, Event as CoordinatorEvent};
+use crate::domain::coordinator::{Coordinator, CoordinatorConfig, Event as CoordinatorEvent, SNAPSHOT_EVERY};
 use crate::domain::exit_code;
 use crate::domain::guardian::{Start, ToAgent, ToGuardian};
 use crate::domain::ledger::Ledger;
@@ -400,6 +400,7 @@ impl Life {
             addresses,
             ground,
             store: Some(opened.store.clone()),
+            snapshot_every: SNAPSHOT_EVERY,
             seed: random::u64(),
             mutants: Mutants::NONE,
         };

@@ -24,7 +24,7 @@ use crate::domain::note::Note;
 use crate::domain::record::{Ground, Incident, Record};
 use crate::domain::spec::Numbers;
 use crate::domain::time::BootTime;
-use crate::domain::wire::{ToAgent, ToCoordinator};
+use crate::domain::wire::{ToAgent, ToCoordinator, ToSupervisor};
 use crate::health::protocol::SpaceRow;
 use crate::store::hint::{HINT, Hint};
 use crate::sys::page::Page;
@@ -64,6 +64,8 @@ impl crate::agent::driver::Hooks for AgentHooks {
     fn send(&mut self, frame: ToCoordinator) {
         self.line.to_coordinator(frame);
     }
+
+    fn try_reach(&mut self, _node: NodeName, _address: String) {}
 
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool) {
         match &self.beats {
@@ -168,6 +170,8 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
     fn admit(&mut self, node: NodeName, incarnation: Incarnation) {
         self.authority(AuthorityEvent::Admit { node, incarnation });
     }
+
+    fn supervisor(&mut self, _message: ToSupervisor) {}
 
     fn report(&mut self, incident: &Incident) {
         self.teller.settled(incident);

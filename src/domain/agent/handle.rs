@@ -58,6 +58,8 @@ impl Agent {
                 self.grant = self.grant.max(until);
                 self.start_if_granted(now, out);
             }
+            Event::Reached { node, ok } => self.send(CoordinatorMsg::Reach { node, ok }, out),
+            Event::LeaderSilent { since: _ } => {}
             Event::RanksKilled => {
                 if matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. }) {
                     self.sweep(Goal::Stop, out);
@@ -155,9 +157,7 @@ impl Agent {
             AgentMsg::Start { attempt, world } => self.start(now, attempt, world, out),
             AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
             AgentMsg::Committed(record) => self.committed(now, &record, out),
-            AgentMsg::TryReach { node, address: _ } => {
-                self.send(CoordinatorMsg::Reach { node, ok: false }, out)
-            }
+            AgentMsg::TryReach { node, address } => out.put(Effect::Reach { node, address }),
             AgentMsg::Finish { code } => self.leave(code, out),
         }
     }

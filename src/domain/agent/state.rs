@@ -250,6 +250,7 @@ impl Agent {
                 pid: l.pid,
                 exit: exit.clone(),
                 ours: l.ours,
+                at: *at,
                 ago_ms: u64::try_from(now.boot.since(*at).as_millis()).unwrap_or(u64::MAX),
                 summary: summary.clone(),
                 words: words.clone(),

@@ -19,6 +19,8 @@ impl Coordinator {
             Event::Recv { from, frame } => self.recv(now, from, frame, out),
             Event::LinkDown { node, incarnation } => self.link_down(&node, incarnation),
             Event::Silent { node, silent } => self.silent(now, &node, silent, out),
+            Event::Quiet { .. } | Event::Late { .. } => {}
+            Event::Supervisor(_) | Event::SupervisorLink { .. } => {}
             Event::Back { node } => self.back(&node),
             Event::AuthorityHeld => {
                 self.authority = true;
@@ -167,7 +169,7 @@ impl Coordinator {
             Body::Membership(change) => out.put(Effect::Voters(change.voters.clone())),
             Body::Incident(incident) => out.put(Effect::Report(Box::new(incident.clone()))),
             Body::End(end) => self.close(now, end.code, &end.sentence, out),
-            Body::Evict(_) | Body::Unknown => {}
+            Body::Evict(_) | Body::Snapshot(_) | Body::Unknown => {}
         }
     }
 

@@ -26,6 +26,9 @@ pub(super) const PARTING: Duration = Duration::from_secs(5);
 /// How long a coordinator without authority tries to remove lost voters.
 pub(super) const REMOVAL: Duration = Duration::from_secs(15);
 
+/// A snapshot follows after so many records.
+pub const SNAPSHOT_EVERY: u64 = 256;
+
 /// What a coordinator is made from.
 #[derive(Clone, Debug)]
 pub struct CoordinatorConfig {
@@ -49,6 +52,8 @@ pub struct CoordinatorConfig {
     pub ground: Ground,
     /// The id of the run directory; an agent that reads another one is refused.
     pub store: Option<StoreId>,
+    /// A snapshot follows after so many records.
+    pub snapshot_every: u64,
     /// For nonces.
     pub seed: u64,
     /// For the simulator.
@@ -391,6 +396,7 @@ impl Default for CoordinatorConfig {
             addresses: Vec::new(),
             ground: Ground::First,
             store: None,
+            snapshot_every: SNAPSHOT_EVERY,
             seed: 0,
             mutants: Mutants::NONE,
         }

@@ -139,6 +139,7 @@ impl World {
                 let task = Task::ToCoordinator(id, Box::new(frame));
                 self.send(node, true, Ev::Task(0, conn.lead, Thread::Control, task));
             }
+            agent::Effect::Reach { .. } => {}
             agent::Effect::Follow { term, leader, previous_dead, forever } => {
                 let Some(process) = &mut self.nodes[node].agent else { return };
                 process.leader = Some(leader);
@@ -342,6 +343,9 @@ impl World {
                         let task = Task::Beat(id, beat);
                         self.send(node, true, Ev::Task(0, conn.lead, Thread::Beat, task));
                     }
+                }
+                lease::Effect::LeaderSilent { since } => {
+                    self.task(node, 10_000, Thread::Control, Task::Agent(Event::LeaderSilent { since }));
                 }
                 lease::Effect::Granted(until) => {
                     self.say(|_| format!("n{node} granted until {until}"));

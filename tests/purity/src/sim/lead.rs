@@ -123,6 +123,7 @@ impl World {
             addresses: vec!["10.0.0.0:29400".to_owned()],
             ground,
             store: None,
+            snapshot_every: 8,
             seed,
             mutants,
         };
@@ -284,7 +285,7 @@ impl World {
                 let event = authority::Event::Admit { node: which, incarnation };
                 self.task(node, 0, Thread::Beat, Task::Authority(event));
             }
-            Effect::Report(_) => {}
+            Effect::Report(_) | Effect::Supervisor(_) => {}
             Effect::Over { code } => {
                 if let Some(lead) = self.lead_mut(node) {
                     lead.over = true;
@@ -348,6 +349,10 @@ impl World {
                 self.drop_node(node, &which);
                 Event::Silent { node: which, silent: self.clock(node).boot.since(since) }
             }
+            authority::Effect::Quiet { node: which, since } => {
+                Event::Quiet { node: which, silent: self.clock(node).boot.since(since) }
+            }
+            authority::Effect::Late { node, silent } => Event::Late { node, silent },
             authority::Effect::Back { node } => {
                 self.counters.backs += 1;
                 Event::Back { node }
