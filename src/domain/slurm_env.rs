@@ -132,8 +132,9 @@ impl Vars<'_> {
     }
 
     fn list(&self, var: EnvVar) -> Result<Option<Vec<NodeName>>, SlurmEnvError> {
-        let expand =
-            |text| hostlist::expand(text).map_err(|source| SlurmEnvError::Nodes { variable: var.name, source });
+        let expand = |text| {
+            hostlist::expand(text).map_err(|source| SlurmEnvError::Nodes { variable: var.name, source })
+        };
         self.text(var).map(expand).transpose()
     }
 

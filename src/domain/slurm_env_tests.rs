@@ -87,8 +87,11 @@ const STEP: &[(&str, &str)] = &[
 
 #[test]
 fn a_step_with_one_task_on_a_node() {
-    let found =
-        place(&[JOB, STEP, &[("SLURM_STEP_TASKS_PER_NODE", "1(x3)"), ("SLURM_PROCID", "1"), ("SLURM_LOCALID", "0")]]);
+    let found = place(&[
+        JOB,
+        STEP,
+        &[("SLURM_STEP_TASKS_PER_NODE", "1(x3)"), ("SLURM_PROCID", "1"), ("SLURM_LOCALID", "0")],
+    ]);
     assert_eq!((found.form, found.step, found.tasks_here, found.task), (Form::Step, Some(3), 1, 1));
     // In the job's order, whatever the step's is.
     assert_eq!((found.nodes, found.index), (names(&["n01", "n02", "n03"]), Some(1)));
@@ -151,5 +154,8 @@ fn a_list_that_is_none_is_an_error() {
     let vars = [("SLURM_JOB_ID", "1"), ("SLURM_JOB_NODELIST", "n[1")];
     let vars = vars.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
     let error = SlurmPlace::read(&vars).unwrap_err();
-    assert_eq!(error.to_string(), "SLURM_JOB_NODELIST is no list of nodes: the bracket at position 1 is not closed");
+    assert_eq!(
+        error.to_string(),
+        "SLURM_JOB_NODELIST is no list of nodes: the bracket at position 1 is not closed"
+    );
 }
