@@ -408,7 +408,7 @@ impl Life {
             seed: random::u64(),
             mutants: Mutants::NONE,
         };
-        Coordinator::new(config, ledger, opened.records.clone())
+        Coordinator::new(config, ledger)
     }
 
     fn agent_parts(&self, names: &Names, start: &Start, opened: &Opened) -> AgentParts {

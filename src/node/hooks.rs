@@ -162,6 +162,8 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
         self.authority(AuthorityEvent::Admit { node, incarnation });
     }
 
+    fn disconnect(&mut self, _node: NodeName) {}
+
     fn supervisor(&mut self, _message: ToSupervisor) {}
 
     fn report(&mut self, incident: &Incident) {
