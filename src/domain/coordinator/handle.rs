@@ -21,7 +21,7 @@ impl Coordinator {
             Event::Silent { node, silent } => self.silent(now, &node, silent, out),
             Event::Quiet { node, silent } => self.quiet(now, node, silent, out),
             Event::Late { node, silent } => self.late(node, silent, out),
-            Event::Supervisor(message) => self.from_supervisor(now, message, out),
+            Event::Supervisor(message) => self.supervisor_says(now, message, out),
             Event::SupervisorLink { up } => self.supervisor_link(up, out),
             Event::Back { node } => self.back(&node),
             Event::AuthorityHeld => {

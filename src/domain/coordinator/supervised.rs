@@ -29,7 +29,7 @@ impl Missing {
 }
 
 impl Coordinator {
-    pub(super) fn from_supervisor(&mut self, now: Now, message: FromSupervisor, out: &mut Outbox<Effect>) {
+    pub(super) fn supervisor_says(&mut self, now: Now, message: FromSupervisor, out: &mut Outbox<Effect>) {
         match message {
             FromSupervisor::Attach => self.supervisor_link(true, out),
             FromSupervisor::Signal { signal, terminal, again } => {
