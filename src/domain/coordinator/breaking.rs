@@ -171,6 +171,7 @@ impl Coordinator {
         self.want = Some(Want {
             since: now.boot,
             said_waiting: false,
+            late: false,
             cause: Cause::Incident(Box::new(broke)),
             replace,
             why: verdict.why,

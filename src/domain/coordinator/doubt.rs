@@ -32,7 +32,9 @@ const ROUND: Duration = Duration::from_secs(1);
 const WAY: Duration = Duration::from_millis(500);
 /// How many must fail to reach it.
 const WITNESSES: usize = 2;
-/// An event so much later than the deadline means that this process slept.
+/// The machine wants to be woken so often, to notice that it slept.
+const WAKE: Duration = Duration::from_millis(500);
+/// An event so much later than it means that this process slept.
 const SLEPT: Duration = Duration::from_secs(1);
 
 /// What is known of a node in doubt.
@@ -75,13 +77,19 @@ impl Coordinator {
 
     /// Who slept knows nothing about others, whatever he was told before.
     pub(super) fn notice_pause(&mut self, now: Now) {
-        if self.wanted.is_some_and(|at| now.boot > at.after(SLEPT)) {
+        if self.wake.is_some_and(|at| now.boot > at.after(SLEPT)) {
             self.believe_from = now.boot.after(self.config.spec.numbers.authority());
             for doubt in self.doubts.values_mut() {
                 (doubt.next, doubt.asked_at) = (self.believe_from, None);
                 doubt.asked.clear();
             }
         }
+    }
+
+    /// Plans the next look at the clock. Where nobody can be lost nobody has to be awake for it.
+    pub(super) fn awake(&mut self, now: Now) {
+        let alone = self.forever() || self.is_closed();
+        self.wake = (!alone).then(|| now.boot.after(WAKE));
     }
 
     /// Declares lost whoever is confirmed, and asks about the others.

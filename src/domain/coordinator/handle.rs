@@ -193,6 +193,7 @@ impl Coordinator {
         self.want = Some(Want {
             since: now.boot,
             said_waiting: false,
+            late: false,
             cause: Cause::Start,
             replace: Default::default(),
             why: vec!["the first world of this launch".to_owned()],
@@ -245,6 +246,9 @@ impl Coordinator {
         }
         if self.phase == Phase::Gathering && self.want.as_ref().is_some_and(|w| passed(w.since, join)) {
             self.join_timed_out(now, out);
+        }
+        if let Some(want) = &mut self.want {
+            want.late = now.boot.since(want.since) >= FIRST_WAIT;
         }
         self.stop_waiting(now, out);
         if let Some(ending) = &self.ending

@@ -126,6 +126,8 @@ pub enum Phase {
 pub(super) struct Want {
     pub(super) since: BootTime,
     pub(super) said_waiting: bool,
+    /// The first nodes were waited for.
+    pub(super) late: bool,
     pub(super) cause: Cause,
     pub(super) replace: BTreeSet<NodeName>,
     pub(super) why: Vec<String>,
@@ -185,8 +187,8 @@ pub struct Coordinator {
     pub(super) doubts: BTreeMap<NodeName, Doubt>,
     /// After a pause of our own nothing confirms a doubt before that.
     pub(super) believe_from: BootTime,
-    /// The deadline that was told last.
-    pub(super) wanted: Option<BootTime>,
+    /// When it looks at the clock, to notice that it slept.
+    pub(super) wake: Option<BootTime>,
     /// The supervisor can be talked to.
     pub(super) supervised: bool,
     /// Nodes without an agent, while there is a supervisor.
@@ -242,7 +244,7 @@ impl Coordinator {
             busy: BTreeMap::new(),
             doubts: BTreeMap::new(),
             believe_from: BootTime(0),
-            wanted: None,
+            wake: None,
             supervised: false,
             missing: BTreeMap::new(),
             ended_tasks: BTreeMap::new(),
@@ -372,7 +374,7 @@ impl Coordinator {
             at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
             if self.ledger.world().is_none() {
                 let first = want.since.after(FIRST_WAIT);
-                at = earlier(at, (!want.said_waiting).then_some(first));
+                at = earlier(at, (!want.late).then_some(first));
             }
         }
         if self.phase == Phase::Gathering
@@ -394,7 +396,7 @@ impl Coordinator {
             at = earlier(at, Some(over.after(ms(numbers.lost_ms) + REMOVAL)));
         }
         at = earlier(at, self.removal.map(|since| since.after(REMOVAL)));
-        at = earlier(earlier(at, self.doubts_at()), self.ask_at());
+        at = earlier(earlier(at, self.doubts_at()), earlier(self.ask_at(), self.wake));
         earlier(at, self.closed_at.filter(|_| !self.over_said).map(|c| c.after(PARTING)))
     }
 }
@@ -411,7 +413,7 @@ impl Machine for Coordinator {
         self.take(now, event, out);
         self.on_time(now, out);
         self.go_on(now, out);
-        self.wanted = self.deadline();
+        self.awake(now);
     }
 
     fn deadline(&self) -> Option<BootTime> {
