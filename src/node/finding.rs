@@ -4,7 +4,6 @@
 //! that waited 10 s for each node before it in vain leads itself, and the exclusive append of the `lead` record decides
 //! between two who try. An agent whose guardian says that the coordinator was an earlier life of it leads again.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::time::Instant;

@@ -65,7 +65,9 @@ impl crate::agent::driver::Hooks for AgentHooks {
         self.line.to_coordinator(frame);
     }
 
-    fn try_reach(&mut self, _node: NodeName, _address: String) {}
+    fn try_reach(&mut self, node: NodeName, address: String) {
+        self.line.try_reach(node, &address);
+    }
 
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool) {
         match &self.beats {
@@ -171,7 +173,9 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
         self.authority(AuthorityEvent::Admit { node, incarnation });
     }
 
-    fn supervisor(&mut self, _message: ToSupervisor) {}
+    fn supervisor(&mut self, message: ToSupervisor) {
+        self.line.to_supervisor(message);
+    }
 
     fn report(&mut self, incident: &Incident) {
         self.teller.settled(incident);

@@ -304,10 +304,10 @@ impl Line {
         }
     }
 
-    /// False: there is none.
-    pub(crate) fn to_supervisor(&self, order: ToSupervisor) -> bool {
+    /// One that does not listen is asked again, or hears it when it comes back.
+    pub(crate) fn to_supervisor(&self, order: ToSupervisor) {
         let state = self.state.borrow();
-        state.supervisor.as_ref().is_some_and(|open| open.out.try_send(order).is_ok())
+        let _ = state.supervisor.as_ref().map(|open| open.out.try_send(order));
     }
 
     /// Whether the host of this node answers at all: one that refuses is there.

@@ -40,7 +40,14 @@ pub(crate) struct Teller(Rc<RefCell<State>>);
 
 impl Teller {
     pub(crate) fn new(console: Console, pump: Handle, store: StoreLine, node: NodeName) -> Self {
-        Self(Rc::new(RefCell::new(State { console, pump, store, node, zone: TimeZone::system(), files: true })))
+        Self(Rc::new(RefCell::new(State {
+            console,
+            pump,
+            store,
+            node,
+            zone: TimeZone::system(),
+            files: true,
+        })))
     }
 
     /// A note of the agent or of the coordinator. Only the coordinator talks to people, except when there is
