@@ -196,6 +196,12 @@ pub fn srun_reads(name: &str) -> bool {
     })
 }
 
+/// With one of these in its environment a number of CPUs does not mean to `srun` what it means in a header.
+pub const COUNTS_CORES: &[&str] = &["SLURM_HINT", "SLURM_THREADS_PER_CORE"];
+
+/// With one of these in its environment a job's GPUs belong to tasks: a step of fewer tasks gets fewer.
+pub const GPUS_BY_TASK: &[&str] = &["SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU"];
+
 /// What a plain `srun` line needs in its environment to be as that of `relight srun`, with Slurm's names.
 pub const FOR_PLAIN_SRUN: &[(&str, &str)] = &[
     ("SLURM_NO_KILL", "1"),
