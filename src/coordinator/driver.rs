@@ -24,6 +24,8 @@ pub trait Hooks {
     fn close_grants(&mut self, node: NodeName);
     /// Acknowledgements to this life of a node's agent.
     fn admit(&mut self, node: NodeName, incarnation: Incarnation);
+    /// Close the connections of a node that is lost, so that it joins anew when it can.
+    fn disconnect(&mut self, node: NodeName);
     /// Say this to the supervisor, if there is one.
     fn supervisor(&mut self, message: ToSupervisor);
     /// An incident is settled.
@@ -98,6 +100,7 @@ impl<H: Hooks> Driver<H> {
             Effect::Voters(voters) => self.hooks.voters(voters),
             Effect::CloseGrants { node } => self.hooks.close_grants(node),
             Effect::Admit { node, incarnation } => self.hooks.admit(node, incarnation),
+            Effect::Disconnect { node } => self.hooks.disconnect(node),
             Effect::Supervisor(message) => self.hooks.supervisor(message),
             Effect::Report(_) => {}
             Effect::Over { code } => self.hooks.over(code),

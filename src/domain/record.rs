@@ -297,6 +297,25 @@ pub struct Incident {
     pub running_ms: Option<u64>,
 }
 
+impl Incident {
+    /// How many ranks the node of the first failure had, if there were several and all of them died by
+    /// themselves and alike.
+    #[must_use]
+    pub fn whole_node(&self) -> Option<usize> {
+        let first = self.first_failure.as_ref()?;
+        let mut others = self.victims.iter().filter(|v| v.node == first.node).peekable();
+        others.peek()?;
+        let mut count = 1;
+        for victim in others {
+            if victim.ours || victim.exit != first.exit {
+                return None;
+            }
+            count += 1;
+        }
+        matches!(first.exit, ExitKind::Signal { .. }).then_some(count)
+    }
+}
+
 /// Voters change while no attempt is opened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {

@@ -321,6 +321,7 @@ impl Life {
         Search {
             store: self.store.clone(),
             dir: context.run_dir.clone(),
+            options: self.options(false),
             place: context.place.clone(),
             silence: self.silence(),
         }
@@ -404,7 +405,7 @@ impl Life {
             seed: random::u64(),
             mutants: Mutants::NONE,
         };
-        Coordinator::new(config, ledger, opened.records.clone())
+        Coordinator::new(config, ledger)
     }
 
     fn agent_parts(&self, names: &Names, start: &Start, opened: &Opened) -> AgentParts {

@@ -59,7 +59,7 @@ impl Teller {
         }
         let mut state = self.0.borrow_mut();
         let wall_ms = clock::now().wall_ms;
-        let for_people = who == Who::Coordinator || matches!(note, Note::GaveUp);
+        let for_people = who == Who::Coordinator || note.is_for_people();
         if for_people {
             let time = state.time_of_day(wall_ms);
             for line in state.console.lines(&note, &time) {

@@ -11,10 +11,12 @@
 
 mod attempt;
 mod breaking;
+mod doubt;
 mod ending;
 mod handle;
 mod members;
 mod state;
+mod supervised;
 
 pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY};
 
@@ -155,6 +157,11 @@ pub enum Effect {
         node: NodeName,
         /// The life.
         incarnation: Incarnation,
+    },
+    /// Close the connections of this node: it is to dial and join anew.
+    Disconnect {
+        /// The node.
+        node: NodeName,
     },
     /// Say this to the supervisor; dropped where there is none.
     Supervisor(ToSupervisor),
