@@ -101,9 +101,14 @@ class Sandbox:
             process += "/root/proc/%d" % node_pid
         names = ["pid", "ipc", "uts", "net"] + (["cgroup"] if node_pid else []) + ["mnt"]
         files = [(os.open("%s/ns/%s" % (process, name), os.O_RDONLY | os.O_CLOEXEC), name) for name in names]
+        root = os.open(process + "/root", os.O_PATH | os.O_CLOEXEC)
         for fd, name in files:
             setns(fd, name)
             os.close(fd)
+        # Where this program itself is in a chroot, the namespace begins above the sandbox's root.
+        os.fchdir(root)
+        os.chroot(".")
+        os.close(root)
 
     def inside(self, keeper, body):
         """Runs a function in the process table of the sandbox; gives back the text that it returns."""
