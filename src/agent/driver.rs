@@ -13,7 +13,7 @@ use super::start::{Refused, Starter};
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
 use crate::domain::exit::ExitKind;
 use crate::domain::guardian::{SignalInfo, ToAgent};
-use crate::domain::ids::{Attempt, Incarnation, LocalRank, Op, Slot, Term};
+use crate::domain::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Slot, Term};
 use crate::domain::last_words::last_words;
 use crate::domain::note::Note;
 use crate::domain::outbox::{Machine, Outbox};
@@ -63,6 +63,8 @@ pub trait Hooks {
     fn connect(&mut self);
     /// Say this to the coordinator; a frame that cannot go out is a lost link.
     fn send(&mut self, frame: ToCoordinator);
+    /// Try whether this address answers, and say so with `Event::Reached`.
+    fn try_reach(&mut self, node: NodeName, address: String);
     /// Whose grants count from here on.
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
     /// An explanation.
@@ -264,6 +266,7 @@ impl<H: Hooks> Driver<H> {
         match effect {
             Effect::Connect => self.hooks.connect(),
             Effect::Send(frame) => self.hooks.send(frame),
+            Effect::Reach { node, address } => self.hooks.try_reach(node, address),
             Effect::Follow { term, leader, previous_dead, forever } => {
                 self.hooks.follow(term, leader, previous_dead, forever);
             }

@@ -7,7 +7,7 @@ use crate::domain::ids::{Incarnation, NodeName, Op, Term};
 use crate::domain::note::Note;
 use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::record::{Incident, Record};
-use crate::domain::wire::ToAgent;
+use crate::domain::wire::{ToAgent, ToSupervisor};
 use crate::sys::clock;
 
 /// What the coordinator's task asks of the rest of the process.
@@ -24,6 +24,10 @@ pub trait Hooks {
     fn close_grants(&mut self, node: NodeName);
     /// Acknowledgements to this life of a node's agent.
     fn admit(&mut self, node: NodeName, incarnation: Incarnation);
+    /// Close the connections of a node that is lost, so that it joins anew when it can.
+    fn disconnect(&mut self, node: NodeName);
+    /// Say this to the supervisor, if there is one.
+    fn supervisor(&mut self, message: ToSupervisor);
     /// An incident is settled.
     fn report(&mut self, incident: &Incident);
     /// An explanation.
@@ -96,6 +100,8 @@ impl<H: Hooks> Driver<H> {
             Effect::Voters(voters) => self.hooks.voters(voters),
             Effect::CloseGrants { node } => self.hooks.close_grants(node),
             Effect::Admit { node, incarnation } => self.hooks.admit(node, incarnation),
+            Effect::Disconnect { node } => self.hooks.disconnect(node),
+            Effect::Supervisor(message) => self.hooks.supervisor(message),
             Effect::Report(_) => {}
             Effect::Over { code } => self.hooks.over(code),
             Effect::StandDown { .. } => self.hooks.stand_down(),

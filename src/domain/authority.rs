@@ -18,6 +18,8 @@ use super::spec::Numbers;
 use super::time::{BootTime, Now, earlier};
 use super::wire::{Ack, Beat};
 
+/// A node of which nothing was heard for so long is in doubt: peers are asked about it.
+pub const QUIET: Duration = Duration::from_secs(3);
 /// A control thread whose tick stands still for so long is no life.
 const STUCK: Duration = Duration::from_secs(3);
 /// An event so much later than the deadline means that this process slept.
@@ -94,6 +96,20 @@ pub enum Effect {
         /// Its last sign of life.
         since: BootTime,
     },
+    /// Tell the coordinator: no life from this admitted node for [`QUIET`]. Said once, until it beats again.
+    Quiet {
+        /// The node.
+        node: NodeName,
+        /// Its last sign of life.
+        since: BootTime,
+    },
+    /// Tell the coordinator: a beat came so late that another link was dialled for it.
+    Late {
+        /// The node.
+        node: NodeName,
+        /// How long nothing was heard.
+        silent: Duration,
+    },
     /// Tell the coordinator: a silent node beats again.
     Back {
         /// The node.
@@ -122,6 +138,7 @@ struct Peer {
     tick: Option<u64>,
     tick_since: BootTime,
     alive_at: BootTime,
+    quiet: bool,
     silent: bool,
     /// Acknowledgements that may still be echoed, with the time of their send.
     acks: VecDeque<(u64, BootTime)>,
@@ -194,7 +211,7 @@ impl Authority {
         let granted = known.as_ref().and_then(|peer| peer.granted);
         let peer = match known {
             Some(peer) if peer.incarnation == incarnation => {
-                Peer { open: true, silent: false, alive_at: now, tick_since: now, ..peer }
+                Peer { open: true, quiet: false, silent: false, alive_at: now, tick_since: now, ..peer }
             }
             // What the earlier life echoed is forgotten with it: so is what it promised.
             _ => Peer {
@@ -204,6 +221,7 @@ impl Authority {
                 tick: None,
                 tick_since: now,
                 alive_at: now,
+                quiet: false,
                 silent: false,
                 acks: VecDeque::new(),
                 echoed: None,
@@ -227,10 +245,13 @@ impl Authority {
                 peer.tick_since = now;
             }
             if now.since(peer.tick_since) < STUCK {
+                let gap = now.since(peer.alive_at);
                 peer.alive_at = now;
-                if peer.silent {
-                    peer.silent = false;
+                peer.quiet = false;
+                if std::mem::replace(&mut peer.silent, false) {
                     out.put(Effect::Back { node: node.clone() });
+                } else if peer.open && gap >= Duration::from_millis(leading.numbers.second_link_ms) {
+                    out.put(Effect::Late { node: node.clone(), silent: gap });
                 }
             }
         }
@@ -344,10 +365,14 @@ impl Authority {
                 }
             }
         }
-        for (node, peer) in &mut self.peers {
-            if peer.open && !peer.silent && now.since(peer.alive_at) >= lost {
+        for (node, peer) in self.peers.iter_mut().filter(|(_, peer)| peer.open && !peer.silent) {
+            let (silent, since) = (now.since(peer.alive_at), peer.alive_at);
+            if silent >= lost {
                 peer.silent = true;
-                out.put(Effect::Silent { node: node.clone(), since: peer.alive_at });
+                out.put(Effect::Silent { node: node.clone(), since });
+            } else if silent >= QUIET && !peer.quiet {
+                peer.quiet = true;
+                out.put(Effect::Quiet { node: node.clone(), since });
             }
         }
     }
@@ -371,9 +396,9 @@ impl Authority {
             .peers
             .values()
             .filter(|peer| peer.open && !peer.silent)
-            .map(|peer| peer.alive_at)
-            .chain((now.since(leading.since) < lost).then_some(leading.since))
-            .map(|since| since.after(lost).max(self.guard))
+            .map(|peer| peer.alive_at.after(if peer.quiet { lost } else { QUIET.min(lost) }))
+            .chain((now.since(leading.since) < lost).then_some(leading.since.after(lost)))
+            .map(|at| at.max(self.guard))
             .min();
         let over = if self.over { None } else { self.until };
         earlier(Some(now.after(WAKE)), earlier(silence, over))

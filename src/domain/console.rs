@@ -7,10 +7,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::exit::signal_name;
-use super::ids::{Rank, RunId};
-use super::note::Note;
-use super::record::{Decision, FirstFailure, Incident};
+use super::ids::{Attempt, NodeName, Rank, RunId};
+use super::note::{Note, Replaced, Sign};
+use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
+use super::wire::RefusedWhy;
 
 /// What the first lines say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -47,6 +48,8 @@ pub struct Console {
     incident: Option<Incident>,
     first: Option<FirstFailure>,
     restarted: bool,
+    /// A slot went to another node since a world ran last.
+    replaced: bool,
     ended: bool,
 }
 
@@ -54,7 +57,15 @@ impl Console {
     /// A console that has said nothing yet.
     #[must_use]
     pub fn new(banner: Banner) -> Self {
-        Self { banner, said_banner: false, incident: None, first: None, restarted: false, ended: false }
+        Self {
+            banner,
+            said_banner: false,
+            incident: None,
+            first: None,
+            restarted: false,
+            replaced: false,
+            ended: false,
+        }
     }
 
     /// An earlier life of this process has said the first lines already.
@@ -81,8 +92,12 @@ impl Console {
                 lines
             }
             Note::Ended { code, sentence } => self.end_lines(*code, sentence, time),
-            Note::AttemptRunning { down: Some(_), .. } => {
+            Note::AttemptRunning { attempt, down: Some(down), spares, .. } => {
                 self.restarted = true;
+                vec![format!("{time} {}", self.running(attempt, *down, *spares))]
+            }
+            Note::SlotFilled { .. } => {
+                self.replaced = true;
                 self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default()
             }
             Note::RankFailed { first, stopped, .. } => {
@@ -127,19 +142,31 @@ impl Console {
     fn one_line(&self, note: &Note) -> Option<String> {
         Some(match note {
             Note::Decided { decision, restart, max_restarts, why, .. } => {
-                self.decided(decision, *restart, *max_restarts, why)
+                return self.decided(decision, *restart, *max_restarts, why);
             }
-            Note::AttemptRunning { attempt, down: Some(down), .. } => format!(
-                "attempt {attempt} running; lost {}     details: relight why {}",
-                human(*down),
-                self.banner.call
+            Note::GrantRanOut { node, .. } => format!(
+                "the grant of {node} ran out while its agent did not answer: its guardian stopped its ranks"
             ),
             Note::AgentReturned { node, .. } => {
                 format!("the agent on {node} ended and its ranks with it; it was started again")
             }
-            Note::NodeLost { node, silent, .. } => format!("{node} is gone: no sign for {}", human(*silent)),
-            Note::SlotFilled { slot, node, instead_of } => {
-                format!("{node} takes slot {slot} from {instead_of}")
+            Note::NodeLost { node, silent, slot, sign } => {
+                let was = if slot.is_none() { "; it was a spare" } else { "" };
+                format!("{node} is gone: {}{was}", signs(*silent, sign))
+            }
+            Note::NodeBack { node, spare: true } => format!("{node} is back: it waits as a spare"),
+            Note::NodeBack { node, spare: false } => format!("{node} is back"),
+            Note::PassedOver { nodes, leads } => {
+                let verb = if nodes.len() == 1 { "it comes first and" } else { "they come first and" };
+                format!("{leads} leads in the place of {}: {verb} did not answer in time", join(nodes))
+            }
+            Note::Refused { node, why } => refused(node, why)?,
+            Note::SlotFilled { slot, node, instead_of, why, spare, ranks } => {
+                let of =
+                    if spare.0 > 0 { format!(" (spare {} of {})", spare.0, spare.1) } else { String::new() };
+                let (first, last) = *ranks;
+                let ranks = ranges(&(first.0..=last.0).map(Rank).collect::<Vec<_>>());
+                format!("{}; {node}{of} takes slot {slot}, {ranks}", replaced(instead_of, *why))
             }
             Note::NodeDirty { node, survivors } => {
                 let list: Vec<String> =
@@ -149,7 +176,11 @@ impl Console {
                     list.join(", ")
                 )
             }
-            Note::WaitingForNodes { have, need, patience } => {
+            Note::WaitingForNodes { patience, missing, .. } if !missing.is_empty() => {
+                let other = if missing.len() == 1 { "another node" } else { "other nodes" };
+                format!("waiting up to {} for {} or {other}", human(*patience), join(missing))
+            }
+            Note::WaitingForNodes { have, need, patience, .. } => {
                 format!(
                     "waiting for {} that can run ranks, {have} there; giving up in {}",
                     count(*need, "node"),
@@ -165,15 +196,24 @@ impl Console {
                 format!("the run directory can be written again after {}", human(*after))
             }
             Note::NotWaitedFor { nodes } => {
-                let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
-                format!("{} may still have processes of this run; not waiting any longer", names.join(", "))
+                format!("{} may still have processes of this run; not waiting any longer", join(nodes))
             }
             Note::StoodDown { why } => {
                 format!(
                     "this coordinator ends: {why}; without another one its ranks are stopped and the exit code is 1"
                 )
             }
-            Note::GaveUp => "no coordinator was found: the agent ends".to_owned(),
+            Note::LeaderGone { leader, silent, patience, .. } => format!(
+                "{leader}, which leads this run, is gone: no sign for {}; all ranks are stopped, looking for it for {} more",
+                human(*silent),
+                human(*patience)
+            ),
+            Note::GaveUp { leader: None, .. } => "no coordinator was found: the agent ends".to_owned(),
+            Note::GaveUp { leader: Some(leader), first, silent, .. } => {
+                let what =
+                    if *first { format!("the first node {leader}") } else { format!("{leader}, which led,") };
+                format!("{what} is gone (no sign for {}): the run ends here. Exit 1", human(*silent))
+            }
             _ => return None,
         })
     }
@@ -194,6 +234,7 @@ impl Console {
             return vec![format!("{time} ended: {sentence}. Exit {code}.     {command} {call}")];
         };
         let mut lines = vec![format!("{time} ended: {sentence}. Exit {code}.")];
+        lines.extend(self.incident.as_ref().and_then(whole_node));
         lines.push(format!(
             "first failure: rank {} (local rank {}, pid {}) on {}: {}",
             first.rank, first.local_rank, first.pid, first.node, first.exit
@@ -206,24 +247,80 @@ impl Console {
         lines
     }
 
-    fn decided(&self, decision: &Decision, restart: u32, max: Option<u32>, why: &[String]) -> String {
+    fn running(&mut self, attempt: &Attempt, down: Duration, spares: u32) -> String {
+        let replaced = std::mem::replace(&mut self.replaced, false);
+        let left = match spares {
+            0 if !replaced => String::new(),
+            0 => "; no spare left".to_owned(),
+            n => format!("; {} left", count(n, "spare")),
+        };
+        let call = &self.banner.call;
+        format!("attempt {attempt} running; lost {}{left}     details: relight why {call}", human(down))
+    }
+
+    /// Nothing where the next line says it: who takes the slot of a lost node, or that one is waited for.
+    fn decided(&self, decision: &Decision, restart: u32, max: Option<u32>, why: &[String]) -> Option<String> {
         let number = match max {
             Some(max) => format!("restart {restart} of {max}"),
             None => format!("restart {restart}"),
         };
         let nodes = if self.banner.nodes == 1 { "node" } else { "nodes" };
-        match decision {
+        Some(match decision {
             Decision::Restart if restart == 0 => format!("starting again on the same {nodes}"),
             Decision::Restart => format!("{number} on the same {nodes}"),
-            Decision::Replace { nodes } => {
-                let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
-                format!("{number} without {}", names.join(", "))
-            }
+            Decision::Replace { .. } if restart == 0 => return None,
+            Decision::Replace { nodes } => format!("{number} without {}", join(nodes)),
             Decision::Stop { code } => {
                 let why = why.last().map_or("no reason is known", |w| w.as_str());
                 format!("not restarting: {why}; the run ends with exit code {code}")
             }
+        })
+    }
+}
+
+/// What tells that a node is gone.
+fn signs(silent: Duration, sign: &Sign) -> String {
+    let silence = format!("no sign for {}", human(silent));
+    match sign {
+        Sign::Silence => silence,
+        Sign::Closed => format!("{silence}, its connection was closed"),
+        Sign::TaskEnded => format!("{silence}, and its task has ended"),
+        Sign::Unreachable { from } => format!("{silence}, {} cannot reach it either", join(from)),
+    }
+}
+
+/// Why another node is where this one was.
+fn replaced(node: &NodeName, why: Replaced) -> String {
+    match why {
+        Replaced::Lost => format!("{node} lost"),
+        Replaced::Dirty => format!("{node} has a process that survived SIGKILL"),
+        Replaced::FailedTwice => format!("{node} failed first in two attempts running"),
+        Replaced::Away => format!("{node} has no agent"),
+    }
+}
+
+/// What the node is to be looked at for; nothing that only says that the run is over.
+fn refused(node: &NodeName, why: &RefusedWhy) -> Option<String> {
+    Some(match why {
+        RefusedWhy::Ended(_) => return None,
+        RefusedWhy::OtherStore => format!(
+            "{node} reads another directory under the same name: it cannot take part; look at the mounts there"
+        ),
+        RefusedWhy::Evicted => format!("{node} is kept out of this run"),
+    })
+}
+
+/// `n01`, `n01 and n02`, `n01, n02 and n03`; a long list is cut.
+fn join(nodes: &[NodeName]) -> String {
+    const SHOWN: usize = 8;
+    let names: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
+    match names.as_slice() {
+        [] => "nobody".to_owned(),
+        [one] => (*one).to_owned(),
+        many if many.len() > SHOWN => {
+            format!("{} and {} more", many[..SHOWN].join(", "), many.len() - SHOWN)
         }
+        [most @ .., last] => format!("{} and {last}", most.join(", ")),
     }
 }
 
@@ -258,6 +355,13 @@ fn stopped_ranks(stopped: u32) -> String {
     }
 }
 
+/// All ranks of one node died by themselves and alike: that is the node's doing, and it is named once.
+fn whole_node(incident: &Incident) -> Option<String> {
+    let first = incident.first_failure.as_ref()?;
+    let count = incident.whole_node()?;
+    Some(format!("all {count} ranks of {} died alike ({}): look at the node", first.node, first.exit))
+}
+
 /// Who ended because of somebody else.
 fn victims(incident: &Incident) -> Vec<String> {
     let (ours, own): (Vec<_>, Vec<_>) = incident.victims.iter().partition(|v| v.ours);
@@ -266,8 +370,25 @@ fn victims(incident: &Incident) -> Vec<String> {
         let ranks: Vec<Rank> = ours.iter().map(|v| v.rank).collect();
         lines.push(format!("victims, stopped by relight: {}", ranges(&ranks)));
     }
-    lines.extend(own.iter().map(|v| format!("victim: rank {} ({}): {}", v.rank, v.node, v.exit)));
+    lines.extend(own_ends(&own));
     lines
+}
+
+/// Those that ended by themselves, one line for each node and way to end.
+fn own_ends(victims: &[&Victim]) -> Vec<String> {
+    let mut groups: Vec<(&NodeName, String, Vec<Rank>)> = Vec::new();
+    for victim in victims {
+        let exit = victim.exit.to_string();
+        match groups.iter_mut().find(|(node, how, _)| *node == &victim.node && *how == exit) {
+            Some((_, _, ranks)) => ranks.push(victim.rank),
+            None => groups.push((&victim.node, exit, vec![victim.rank])),
+        }
+    }
+    let line = |(node, exit, ranks): (&NodeName, String, Vec<Rank>)| {
+        let word = if ranks.len() == 1 { "victim" } else { "victims" };
+        format!("{word}: {} ({node}): {exit}", ranges(&ranks))
+    };
+    groups.into_iter().map(line).collect()
 }
 
 /// `ranks 0-2, 5`.
@@ -296,7 +417,6 @@ fn count(n: u32, what: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::exit::ExitKind;
-    use super::super::ids::{Attempt, NodeName};
     use super::*;
 
     #[test]

@@ -67,6 +67,11 @@ variables! {
     RELIGHT_RUN_ID = Both "RELIGHT_RUN_ID": "The run id. Read as the default of `--run-id`, and set for every rank. A `relight run` inside a rank does not take the id of the run around it.";
     RELIGHT_ATTEMPT = Both "RELIGHT_ATTEMPT": "The attempt, as `TORCHELASTIC_RESTART_COUNT`. Its presence tells a nested `relight run` that it runs inside a rank.";
     RELIGHT_RUN_DIR = Both "RELIGHT_RUN_DIR": "The directory under which run directories lie. Read as the default of `--run-dir`, and set for every rank.";
+    RELIGHT_SUPERVISED = Both "RELIGHT_SUPERVISED": "`1` for an agent that `relight srun` started: it never starts a supervisor of its own.";
+    RELIGHT_NODELIST = Both "RELIGHT_NODELIST": "What `relight srun` tells its agents: the nodes of the run in order, as Slurm writes them.";
+    RELIGHT_HEADER_TASKS = Both "RELIGHT_HEADER_TASKS": "What `relight srun` tells its agents: the tasks per node that the job's header asks for.";
+    RELIGHT_LAUNCH = Both "RELIGHT_LAUNCH": "What `relight srun` tells its agents: a random word, the same for all agents of one launch and of no other.";
+    RELIGHT_SPARES = Reads "RELIGHT_SPARES": "Default of `--spares`.";
     RELIGHT_CONFIG = Reads "RELIGHT_CONFIG": "Default of `--config`.";
     RELIGHT_LOST_AFTER = Reads "RELIGHT_LOST_AFTER": "Default of `--lost-after`.";
     RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
@@ -111,6 +116,22 @@ variables! {
     SLURM_JOB_ID = Reads "SLURM_JOB_ID": "The run id is `<job id>.<k>` in a batch job.";
     SLURM_SUBMIT_DIR = Reads "SLURM_SUBMIT_DIR": "Run directories lie under `$SLURM_SUBMIT_DIR/.relight` in a job.";
     SLURMD_NODENAME = Reads "SLURMD_NODENAME": "The name of this node; else the host name.";
+    SLURM_JOB_NODELIST = Reads "SLURM_JOB_NODELIST": "The nodes of the job, in order.";
+    SLURM_STEP_NODELIST = Reads "SLURM_STEP_NODELIST": "The nodes of the step: those of a run that is started by a plain `srun`.";
+    SLURM_STEP_ID = Reads "SLURM_STEP_ID": "Tells a step from a batch script and from the prompt of `salloc`.";
+    SLURM_STEP_TASKS_PER_NODE = Reads "SLURM_STEP_TASKS_PER_NODE": "Tasks of the step by node: one agent per node is enough.";
+    SLURM_RESTART_COUNT = Reads "SLURM_RESTART_COUNT": "How often Slurm has requeued the job.";
+    SLURM_LAUNCH_NODE_IPADDR = Reads "SLURM_LAUNCH_NODE_IPADDR": "An address of the network that the nodes share: of several addresses of a node, others are told the one that faces it.";
+    SLURM_PROCID = Reads "SLURM_PROCID": "The task within the step.";
+    SLURM_LOCALID = Reads "SLURM_LOCALID": "The task within its node: one of several agents on a node says why they do not start.";
+    SLURM_NODEID = Reads "SLURM_NODEID": "The node within the step.";
+    SLURM_GTIDS = Reads "SLURM_GTIDS": "The tasks of the step on this node, where `SLURM_STEP_TASKS_PER_NODE` does not tell.";
+    SLURM_NTASKS = Reads "SLURM_NTASKS": "Present in a batch script whose header asks for tasks; then `SLURM_TASKS_PER_NODE` counts.";
+    SLURM_NTASKS_PER_NODE = Reads "SLURM_NTASKS_PER_NODE": "Tasks per node of the header: default of `--nproc-per-node` in a job when above 1.";
+    SLURM_TASKS_PER_NODE = Reads "SLURM_TASKS_PER_NODE": "The same by node, where `SLURM_NTASKS_PER_NODE` is not set.";
+    SLURM_JOB_CPUS_PER_NODE = Reads "SLURM_JOB_CPUS_PER_NODE": "CPUs of the job by node: an agent gets all of its node's.";
+    SLURM_GPUS_ON_NODE = Reads "SLURM_GPUS_ON_NODE": "GPUs of the job or step on this node.";
+    SLURM_HET_SIZE = Reads "SLURM_HET_SIZE": "Components of a heterogeneous job, which relight does not run in.";
     NO_COLOR = Reads "NO_COLOR": "No colours, whatever the terminal can do.";
     TZ = Reads "TZ": "The time zone of the times that people see.";
 }

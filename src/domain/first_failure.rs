@@ -23,27 +23,150 @@ pub struct Seen {
 /// Ends closer together than this are not told apart by their time.
 pub const TIE: Duration = Duration::from_millis(5);
 
+const SIGABRT: u8 = 6;
+const SIGPIPE: u8 = 13;
+
+/// How likely an end is the root among ends that no clock can tell apart; the first is the most likely.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Standing {
+    /// A signal struck it.
+    Struck,
+    /// It said what it died of, and that is its own.
+    Own,
+    /// It said nothing that tells.
+    Mute,
+    /// It lost the connection to a peer: somebody else was gone before.
+    PeerLost,
+}
+
+impl Standing {
+    /// Of one end, with the line that it was recognised by, empty if it was not, and its last words.
+    #[must_use]
+    pub fn of(exit: &ExitKind, summary: &str, words: &str) -> Self {
+        if summary.is_empty() && says_peer_lost(words) || says_peer_lost(summary) {
+            return Self::PeerLost;
+        }
+        match exit {
+            ExitKind::Signal { no: SIGPIPE, .. } => Self::PeerLost,
+            ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } => Self::Struck,
+            ExitKind::Code(_) | ExitKind::Lost if summary.is_empty() => Self::Mute,
+            ExitKind::Code(_) | ExitKind::Lost => Self::Own,
+        }
+    }
+}
+
+impl ExitReport {
+    /// How likely it is the root.
+    #[must_use]
+    pub fn standing(&self) -> Standing {
+        Standing::of(&self.exit, &self.summary, &self.words)
+    }
+}
+
+/// The words of sockets, gloo and NCCL for the end of the other side.
+fn says_peer_lost(text: &str) -> bool {
+    const SIGNS: [&str; 12] = [
+        "connection reset",
+        "connection closed",
+        "connection aborted",
+        "connectionreseterror",
+        "closed by peer",
+        "closed by remote",
+        "socket closed",
+        "broken pipe",
+        "brokenpipeerror",
+        "eoferror",
+        "remote process exited",
+        "ncclremoteerror",
+    ];
+    let text = text.to_ascii_lowercase();
+    SIGNS.iter().any(|sign| text.contains(sign))
+}
+
 /// The index of the first failure among the ends of one attempt; none if nobody failed by himself.
 ///
 /// Ends that we caused are no evidence. An early exit 0 is the root when a peer then fails with a code, an
 /// abort or a broken pipe (its connections broke); a peer that died by any other signal is its own root.
-/// Within [`TIE`] a death by signal goes before an exit code.
+/// Within [`TIE`] the better [`Standing`] goes first: a rank that was killed before one that lost its peer.
 #[must_use]
 pub fn first_failure(ends: &[Seen]) -> Option<usize> {
     let own = |s: &&Seen| !s.report.ours;
     let failures = || ends.iter().filter(own).filter(|s| !s.report.exit.is_success());
     let earliest = failures().min_by_key(|s| s.at)?;
     let tie = earliest.at.after(TIE);
-    let signal = failures()
-        .filter(|s| s.at <= tie && matches!(s.report.exit, ExitKind::Signal { .. }))
-        .min_by_key(|s| s.at);
-    let failure = signal.unwrap_or(earliest);
+    let tied = failures().filter(|s| s.at <= tie).min_by_key(|s| (s.report.standing(), s.at));
+    let failure = tied.unwrap_or(earliest);
     let root = match failure.report.exit {
-        ExitKind::Code(_) | ExitKind::Signal { no: 6 | 13, .. } => {
+        ExitKind::Code(_) | ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } => {
             let early = ends.iter().filter(own).filter(|s| s.report.exit.is_success() && s.at < failure.at);
             early.min_by_key(|s| s.at).unwrap_or(failure)
         }
         _ => failure,
     };
     ends.iter().position(|s| std::ptr::eq(s, root))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ids::LocalRank;
+    use super::*;
+
+    fn end(rank: u32, us: u64, exit: ExitKind, summary: &str, words: &str) -> Seen {
+        let at = BootTime(us * 1_000);
+        let report = ExitReport {
+            local_rank: LocalRank(rank),
+            pid: rank,
+            exit,
+            ours: false,
+            at,
+            ago_ms: 0,
+            summary: summary.into(),
+            words: words.into(),
+        };
+        Seen { rank: Rank(rank), node: NodeName::new("n1"), report, at }
+    }
+
+    const KILL: ExitKind = ExitKind::Signal { no: 9, core: false };
+    const ABORT: ExitKind = ExitKind::Signal { no: 6, core: false };
+    const ONE: ExitKind = ExitKind::Code(1);
+    const GLOO: &str =
+        "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.7]:3021";
+
+    #[test]
+    fn in_a_tie_a_victim_is_not_the_root() {
+        let table = [
+            ("a kill before a lost peer", vec![end(0, 0, ONE, GLOO, ""), end(1, 400, KILL, "", "")], 1),
+            ("its own error too", vec![end(0, 0, ONE, GLOO, ""), end(1, 4, ONE, "ValueError: x", "")], 1),
+            ("a mute one too", vec![end(0, 0, ONE, "", "EOFError\n"), end(1, 4, ONE, "", "step 3")], 1),
+            (
+                "an abort over a lost peer",
+                vec![end(0, 0, ABORT, GLOO, ""), end(1, 9, ONE, "ValueError", "")],
+                1,
+            ),
+            ("two of a kind by time", vec![end(0, 9, KILL, "", ""), end(1, 3, KILL, "", "")], 1),
+            (
+                "a pipe is no strike",
+                vec![end(0, 0, ExitKind::Signal { no: 13, core: false }, "", ""), end(1, 3, ONE, "", "")],
+                1,
+            ),
+            ("beyond the tie time decides", vec![end(0, 0, ONE, GLOO, ""), end(1, 5_001, KILL, "", "")], 0),
+            (
+                "a chain ends with its headline",
+                vec![end(0, 0, ONE, "ValueError: x", "OSError: Broken pipe"), end(1, 3, ONE, GLOO, "")],
+                0,
+            ),
+        ];
+        for (name, ends, root) in table {
+            assert_eq!(first_failure(&ends), Some(root), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_early_exit_0_is_the_root_of_broken_connections() {
+        let ends = [end(0, 0, ExitKind::Code(0), "", ""), end(1, 90_000, ONE, GLOO, "")];
+        assert_eq!(first_failure(&ends), Some(0));
+        let ends = [end(0, 0, ExitKind::Code(0), "", ""), end(1, 90_000, KILL, "", "")];
+        assert_eq!(first_failure(&ends), Some(1));
+        assert_eq!(first_failure(&ends[..1]), None);
+    }
 }

@@ -88,6 +88,11 @@ pub enum Effect {
         /// The beat.
         beat: Beat,
     },
+    /// Nothing was heard from the leader for as long as a grant may last. Said once, until it answers again.
+    LeaderSilent {
+        /// Its last sign of life.
+        since: BootTime,
+    },
     /// Ranks may run until then; never earlier than a grant given before. [`BootTime::NEVER`]: for ever.
     Granted(BootTime),
 }
@@ -109,6 +114,10 @@ struct Leader {
     vote_from: Option<BootTime>,
     /// The newest acknowledgement of this leader and when it came.
     newest: Option<(u64, BootTime)>,
+    /// When it was last heard, or followed.
+    heard: BootTime,
+    /// That it is silent was said.
+    silent: bool,
     /// This leader has granted something.
     granted: bool,
     /// Beats sent to this leader since it last gave a grant that was not short.
@@ -189,6 +198,9 @@ impl Lease {
             self.unanswered = None;
             self.beat_at = None;
             self.last_dial = None;
+        } else if let Some(known) = &mut self.leader {
+            // Welcomed anew by the same one: it was heard.
+            (known.heard, known.silent) = (now, false);
         }
         if forever {
             self.give(BootTime::NEVER, out);
@@ -212,6 +224,7 @@ impl Lease {
             return;
         }
         let Some(&(_, sent)) = self.sent.iter().find(|(n, _)| *n == ack.n) else { return };
+        (leader.heard, leader.silent) = (now, false);
         if leader.newest.is_none_or(|(newest, _)| ack.ack > newest) {
             leader.newest = Some((ack.ack, now));
         }
@@ -280,6 +293,12 @@ impl Lease {
         }
     }
 
+    /// When the leader has been silent for as long as a grant may last. Where grants are for ever nobody needs it.
+    fn silent_at(&self) -> Option<BootTime> {
+        let leader = self.leader.as_ref().filter(|l| !l.silent && self.grant != Some(BootTime::NEVER))?;
+        Some(leader.heard.after(leader.numbers.authority()))
+    }
+
     /// When the next beat is due.
     fn next_beat(&self) -> Option<BootTime> {
         let leader = self.leader.as_ref()?;
@@ -291,6 +310,12 @@ impl Lease {
     }
 
     fn run(&mut self, now: BootTime, out: &mut Outbox<Effect>) {
+        if self.silent_at().is_some_and(|at| now >= at)
+            && let Some(leader) = &mut self.leader
+        {
+            leader.silent = true;
+            out.put(Effect::LeaderSilent { since: leader.heard });
+        }
         if self.dial_at().is_some_and(|at| now >= at) {
             self.dial(now, out);
         }
@@ -343,6 +368,8 @@ impl Machine for Lease {
                     numbers: *numbers,
                     vote_from: None,
                     newest: None,
+                    heard: now,
+                    silent: false,
                     granted: false,
                     beats: 0,
                 };
@@ -363,7 +390,7 @@ impl Machine for Lease {
     }
 
     fn deadline(&self) -> Option<BootTime> {
-        earlier(self.dial_at(), self.next_beat())
+        earlier(self.silent_at(), earlier(self.dial_at(), self.next_beat()))
     }
 }
 

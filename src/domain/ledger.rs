@@ -4,6 +4,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::ids::{Attempt, NodeName, Seq, Slot, Term};
 use super::record::{
     AttemptBody, Body, Break, Cause, End, Evict, Ground, Incident, Lead, Member, RECORD_VERSION, Record,
@@ -22,10 +24,18 @@ pub enum LedgerError {
         /// The record's number.
         got: Seq,
     },
+    /// A snapshot that is not of its own place in the journal.
+    #[error("the snapshot in record {seq} goes on at {next}")]
+    Snapshot {
+        /// The record's number.
+        seq: Seq,
+        /// What the snapshot says comes next.
+        next: Seq,
+    },
 }
 
 /// The state that the journal describes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ledger {
     next: Seq,
     term: Option<Term>,
@@ -43,6 +53,7 @@ pub struct Ledger {
     settled: BTreeSet<u64>,
     end: Option<End>,
     foreign: Option<Seq>,
+    snapshot: Option<Seq>,
 }
 
 impl Ledger {
@@ -55,8 +66,32 @@ impl Ledger {
         Ok(ledger)
     }
 
-    /// Takes the next record in.
+    /// The ledger of a journal of which records from any number on are at hand, if the newest snapshot among
+    /// them, or record 0, is one of them: what [`Ledger::replay`] makes of all of it.
+    pub fn resume(records: &[Record]) -> Result<Self, LedgerError> {
+        let newest =
+            records.iter().rposition(|r| r.v == RECORD_VERSION && matches!(r.body, Body::Snapshot(_)));
+        Self::replay(records.get(newest.unwrap_or(0)..).unwrap_or_default())
+    }
+
+    /// What a snapshot under the next number holds.
+    #[must_use]
+    pub fn snapshot(&self) -> Self {
+        Self { next: self.next.next(), snapshot: Some(self.next), ..self.clone() }
+    }
+
+    /// Takes the next record in. A snapshot also brings everything up to it that is missing.
     pub fn apply(&mut self, record: &Record) -> Result<(), LedgerError> {
+        if let Body::Snapshot(all) = &record.body
+            && record.v == RECORD_VERSION
+            && record.seq >= self.next
+        {
+            if all.next != record.seq.next() {
+                return Err(LedgerError::Snapshot { seq: record.seq, next: all.next });
+            }
+            self.clone_from(all);
+            return Ok(());
+        }
         if record.seq != self.next {
             return Err(LedgerError::OutOfOrder { expected: self.next, got: record.seq });
         }
@@ -74,6 +109,8 @@ impl Ledger {
                 self.evicted.insert(evict.node.clone(), evict.clone());
             }
             Body::End(end) => self.end = Some(end.clone()),
+            // Read already, or taken in above.
+            Body::Snapshot(_) => {}
             Body::Unknown => {
                 self.foreign.get_or_insert(record.seq);
             }
@@ -228,6 +265,12 @@ impl Ledger {
     #[must_use]
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
+    }
+
+    /// The newest snapshot.
+    #[must_use]
+    pub fn last_snapshot(&self) -> Option<Seq> {
+        self.snapshot
     }
 
     /// The first record of a newer program: such a journal may be followed, never led from.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::record::{Decision, FirstFailure};
+use super::wire::RefusedWhy;
 
 /// Why a message or an event was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +23,37 @@ pub enum Stale {
     Repeated,
     /// The outcome of something that nobody waits for any more.
     Op,
+}
+
+/// What confirms that a node is lost.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sign {
+    /// Its silence alone, for the whole time.
+    Silence,
+    /// Its connection was closed and not opened again.
+    Closed,
+    /// The supervisor says that its task ended.
+    TaskEnded,
+    /// Others cannot reach it either.
+    Unreachable {
+        /// They.
+        from: Vec<NodeName>,
+    },
+}
+
+/// Why a slot goes to another node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Replaced {
+    /// It is lost.
+    Lost,
+    /// A process of an earlier attempt survived SIGKILL there.
+    Dirty,
+    /// It failed first in two attempts running.
+    FailedTwice,
+    /// Its agent is not there.
+    Away,
 }
 
 /// One explanation.
@@ -68,6 +100,29 @@ pub enum Note {
         /// The incident.
         incident: u64,
     },
+    /// The grant of a node ran out while its agent did not answer: its ranks are gone.
+    GrantRanOut {
+        /// The node.
+        node: NodeName,
+        /// The attempt that broke by it.
+        attempt: Attempt,
+        /// The incident.
+        incident: u64,
+    },
+    /// Nothing was heard of a node for a while: peers are asked whether they reach it.
+    InDoubt {
+        /// The node.
+        node: NodeName,
+        /// For how long.
+        silent: Duration,
+    },
+    /// Beats of a node came late, and it goes on.
+    BeatsLate {
+        /// The node.
+        node: NodeName,
+        /// How long nothing was heard.
+        silent: Duration,
+    },
     /// A node is lost.
     NodeLost {
         /// The node.
@@ -76,6 +131,41 @@ pub enum Note {
         silent: Duration,
         /// Its slot, if it had one.
         slot: Option<Slot>,
+        /// What confirms it.
+        sign: Sign,
+    },
+    /// A node that was lost, or whose agent was gone, is there again.
+    NodeBack {
+        /// The node.
+        node: NodeName,
+        /// It waits as a spare.
+        spare: bool,
+    },
+    /// The first nodes of the launch did not answer: another one leads.
+    PassedOver {
+        /// Those before it in the list.
+        nodes: Vec<NodeName>,
+        /// Who leads.
+        leads: NodeName,
+    },
+    /// An agent was not admitted.
+    Refused {
+        /// Its node.
+        node: NodeName,
+        /// Why.
+        why: RefusedWhy,
+    },
+    /// The supervisor is asked for an agent.
+    AgentWanted {
+        /// On this node.
+        node: NodeName,
+    },
+    /// The task that ran the agent of a node has ended.
+    TaskEnded {
+        /// The node.
+        node: NodeName,
+        /// Its exit code.
+        rc: i32,
     },
     /// A process survived SIGKILL.
     NodeDirty {
@@ -105,6 +195,8 @@ pub enum Note {
         need: u32,
         /// Until when, from now.
         patience: Duration,
+        /// Nodes of the world before that are not there.
+        missing: Vec<NodeName>,
     },
     /// Every rank of an attempt runs.
     AttemptRunning {
@@ -127,6 +219,12 @@ pub enum Note {
         node: NodeName,
         /// Who had it.
         instead_of: NodeName,
+        /// Why not the same one.
+        why: Replaced,
+        /// Which of how many spares it was, counted from 1.
+        spare: (u32, u32),
+        /// Its first and its last rank.
+        ranks: (Rank, Rank),
     },
     /// Somebody asked for the end.
     StopRequested {
@@ -234,11 +332,39 @@ pub enum Note {
         /// How long it still looks for one.
         patience: Duration,
     },
+    /// The node that led is gone and the grant with it.
+    LeaderGone {
+        /// The node.
+        leader: NodeName,
+        /// How long nothing was heard.
+        silent: Duration,
+        /// How long it is still looked for.
+        patience: Duration,
+        /// This agent tells people, as one of all.
+        speaks: bool,
+    },
     /// It found none.
-    GaveUp,
+    GaveUp {
+        /// The node that led, if one did.
+        leader: Option<NodeName>,
+        /// It is the first of the voters.
+        first: bool,
+        /// How long nothing was heard.
+        silent: Duration,
+        /// This agent tells people, as one of all.
+        speaks: bool,
+    },
     /// An outcome without a question.
     UnknownOp {
         /// Its number.
         op: Op,
     },
+}
+
+impl Note {
+    /// An agent speaks to people only where no coordinator can, and as one of all.
+    #[must_use]
+    pub fn is_for_people(&self) -> bool {
+        matches!(self, Self::GaveUp { speaks: true, .. } | Self::LeaderGone { speaks: true, .. })
+    }
 }

@@ -46,7 +46,7 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
     let mut why = Vec::new();
     let mut nodes: Vec<NodeName> = broken.gone.to_vec();
     for node in &nodes {
-        why.push(format!("{node} cannot run ranks now"));
+        why.push(format!("{node} was lost"));
     }
     if let Some(first) = broken.first
         && ledger.blamed() == Some(&first.node)
@@ -66,7 +66,7 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
         why.push(format!("rank {} on {} failed first: {}", first.rank, first.node, first.exit));
     }
     if why.is_empty() {
-        why.push("the ranks of an agent that died are gone with it".to_owned());
+        why.push("ranks are gone with their agent or their grant; none failed by itself".to_owned());
     }
     let decision = if nodes.is_empty() { Decision::Restart } else { Decision::Replace { nodes } };
     Verdict { decision, charged, why }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, NodeName, Rank, Seq, Slot, Term};
+use super::ledger::Ledger;
 use super::spec::{JobRef, Offer, RunSpec};
 
 /// The version of records that this program writes and can lead from.
@@ -37,6 +38,8 @@ pub enum Kind {
     Evict,
     /// The run is over.
     End,
+    /// Everything that the journal said so far.
+    Snapshot,
     /// Of a newer program: may be followed, never led from.
     Unknown,
 }
@@ -82,6 +85,8 @@ pub enum Body {
     Evict(Evict),
     /// See [`End`].
     End(End),
+    /// The ledger with this record in it: a reader that begins here needs none before it.
+    Snapshot(Box<Ledger>),
     /// A kind or version of a newer program.
     Unknown,
 }
@@ -97,6 +102,7 @@ impl Body {
             Self::Incident(_) => Kind::Incident,
             Self::Evict(_) => Kind::Evict,
             Self::End(_) => Kind::End,
+            Self::Snapshot(_) => Kind::Snapshot,
             Self::Unknown => Kind::Unknown,
         }
     }
@@ -121,6 +127,9 @@ pub struct Lead {
     pub addresses: Vec<String>,
     /// The Slurm job, if any.
     pub job: Option<JobRef>,
+    /// The same for every process of one launch (see [`super::spec::LaunchPlace`]), and of no other.
+    #[serde(default)]
+    pub launch: String,
     /// Who votes, in order.
     pub voters: Vec<NodeName>,
     /// On what ground.
@@ -286,6 +295,25 @@ pub struct Incident {
     pub stopped_ms: u64,
     /// First failure to the next world running, in milliseconds; none when there is none.
     pub running_ms: Option<u64>,
+}
+
+impl Incident {
+    /// How many ranks the node of the first failure had, if there were several and all of them died by
+    /// themselves and alike.
+    #[must_use]
+    pub fn whole_node(&self) -> Option<usize> {
+        let first = self.first_failure.as_ref()?;
+        let mut others = self.victims.iter().filter(|v| v.node == first.node).peekable();
+        others.peek()?;
+        let mut count = 1;
+        for victim in others {
+            if victim.ours || victim.exit != first.exit {
+                return None;
+            }
+            count += 1;
+        }
+        matches!(first.exit, ExitKind::Signal { .. }).then_some(count)
+    }
 }
 
 /// Voters change while no attempt is opened.

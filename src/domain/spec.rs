@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::ids::RunId;
+use super::ids::{NodeName, RunId};
 
 /// How the program is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,6 +36,28 @@ pub struct JobRef {
     pub id: String,
     /// How often Slurm has requeued it.
     pub restart: u32,
+}
+
+/// Where a node stands in its launch: one command on all of its nodes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchPlace {
+    /// The same for every process of the launch, and of no other; empty on a machine by itself, where there is nobody
+    /// to find.
+    pub token: String,
+    /// The Slurm job, if any.
+    pub job: Option<JobRef>,
+    /// All nodes of the launch, in order: its first voters. Empty: this node alone.
+    pub nodes: Vec<NodeName>,
+    /// This node's place in them.
+    pub index: u32,
+    /// A supervisor made the run directory: nobody else makes one.
+    pub supervised: bool,
+    /// The run directory is seen from within a container.
+    pub contained: bool,
+    /// The address of this node that others are told, where somebody chose it.
+    pub address: Option<String>,
+    /// An address of the network that the nodes share, such as that of the node where the step was started.
+    pub towards: Option<String>,
 }
 
 /// Every timer of the machines, in milliseconds.

@@ -10,6 +10,7 @@ use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
 use super::record::{Member, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
+use super::time::BootTime;
 
 /// The number that both ends must have. Any change of a message is a new one.
 pub const PROTOCOL: u32 = 1;
@@ -141,6 +142,8 @@ pub struct ExitReport {
     pub exit: ExitKind,
     /// The agent's own kill ledger explains it.
     pub ours: bool,
+    /// When, on the clock of the agent's machine: worth something only in its own process.
+    pub at: BootTime,
     /// How long before this message was made, in milliseconds.
     pub ago_ms: u64,
     /// One line: what it died of; empty when it said nothing.

@@ -140,6 +140,7 @@ pub fn record(record: &Record) -> String {
         Body::Incident(body) => incident(body),
         Body::Evict(e) => format!("{} is kept out: {}", e.node, harmless(&e.reason)),
         Body::End(body) => end(body),
+        Body::Snapshot(_) => "everything up to here".into(),
         Body::Unknown => {
             format!("a record of a newer relight: {}", harmless(&record.why.join("; ")))
         }

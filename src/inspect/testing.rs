@@ -84,6 +84,7 @@ pub(crate) fn crashed() -> Vec<Record> {
         node: node(1),
         addresses: vec![],
         job: None,
+        launch: String::new(),
         voters: vec![node(1), node(2)],
         ground: Ground::First,
         spec: Some(RunSpec { run_id: RunId::new("r1"), max_restarts: Some(1), ..RunSpec::default() }),

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -23,8 +24,9 @@ use crate::domain::note::Note;
 use crate::domain::record::{Ground, Incident, Record};
 use crate::domain::spec::Numbers;
 use crate::domain::time::BootTime;
-use crate::domain::wire::{ToAgent, ToCoordinator};
+use crate::domain::wire::{ToAgent, ToCoordinator, ToSupervisor};
 use crate::health::protocol::SpaceRow;
+use crate::store::hint::{HINT, Hint};
 use crate::sys::page::Page;
 
 /// Why the process may end.
@@ -63,6 +65,10 @@ impl crate::agent::driver::Hooks for AgentHooks {
         self.line.to_coordinator(frame);
     }
 
+    fn try_reach(&mut self, node: NodeName, address: String) {
+        self.line.try_reach(node, &address);
+    }
+
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool) {
         match &self.beats {
             Some(beats) => beats.tell(Told::Lease(LeaseEvent::Welcome {
@@ -81,6 +87,11 @@ impl crate::agent::driver::Hooks for AgentHooks {
     }
 
     fn note(&mut self, note: Note) {
+        if matches!(note, Note::GaveUp { .. })
+            && let Some(why) = self.line.refused()
+        {
+            self.teller.say(&format!("the last coordinator that answered: {why}"));
+        }
         self.teller.note(Who::Agent, note);
     }
 
@@ -103,7 +114,10 @@ pub(crate) struct CoordinatorHooks {
     pub(crate) probe: Probe,
     /// Where room is looked at when a world broke.
     pub(crate) places: Vec<PathBuf>,
-    pub(crate) node: NodeName,
+    /// What other nodes find it by.
+    pub(crate) hint: Hint,
+    /// Other nodes are answered.
+    pub(crate) answers: Arc<AtomicBool>,
     pub(crate) incarnation: Incarnation,
     pub(crate) ground: Ground,
     pub(crate) numbers: Numbers,
@@ -138,10 +152,14 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
     }
 
     fn lead(&mut self, term: Term, voters: Vec<NodeName>) {
+        self.hint.term = term;
+        if !self.hint.launch.is_empty() {
+            self.store.write(HINT.to_owned(), self.hint.to_bytes());
+        }
         self.authority(AuthorityEvent::Lead {
             term,
             leader: self.incarnation,
-            own: self.node.clone(),
+            own: self.hint.node.clone(),
             voters,
             numbers: Box::new(self.numbers.clone()),
             earlier: self.ground == Ground::Returned,
@@ -158,6 +176,17 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
 
     fn admit(&mut self, node: NodeName, incarnation: Incarnation) {
         self.authority(AuthorityEvent::Admit { node, incarnation });
+    }
+
+    fn disconnect(&mut self, node: NodeName) {
+        self.line.hang_up(&node);
+        if let Some(beats) = &self.beats {
+            beats.tell(Told::HangUp(node));
+        }
+    }
+
+    fn supervisor(&mut self, message: ToSupervisor) {
+        self.line.to_supervisor(message);
     }
 
     fn report(&mut self, incident: &Incident) {
@@ -187,6 +216,7 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
     }
 
     fn stand_down(&mut self) {
+        self.answers.store(false, Ordering::Relaxed);
         self.authority(AuthorityEvent::StandDown);
         self.line.close();
         let _ = self.done.send(Done::Coordinator);

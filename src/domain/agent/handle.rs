@@ -13,7 +13,7 @@ use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
 use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, StopOrder, ToAgent, World};
 use super::signals::Heard;
-use super::state::{Agent, Goal, Joining, LONGEST_JOIN, Life, Local, Phase, QUIT, RESEND, Team};
+use super::state::{Agent, GONE, Goal, Joining, LONGEST_JOIN, Life, Local, Phase, QUIT, RESEND, Team};
 use super::{Effect, Event, Scope, Seat};
 
 impl Agent {
@@ -58,6 +58,14 @@ impl Agent {
                 self.grant = self.grant.max(until);
                 self.start_if_granted(now, out);
             }
+            Event::Reached { node, ok } => self.send(CoordinatorMsg::Reach { node, ok }, out),
+            Event::LeaderSilent { since } if self.welcomed => {
+                self.alone = Some(since);
+                self.link_down(now, out);
+            }
+            // It is looked for already.
+            Event::LeaderSilent { .. } => {}
+            Event::RunEnded { code } => self.leave(code, out),
             Event::RanksKilled => {
                 if matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. }) {
                     self.sweep(Goal::Stop, out);
@@ -105,20 +113,22 @@ impl Agent {
     }
 
     fn link_down(&mut self, now: Now, out: &mut Outbox<Effect>) {
-        let had = self.link || self.welcomed || self.orphan.is_none();
+        // A link that brought no welcome, or a try that failed, gives no more time.
+        let had = self.welcomed || self.orphan.is_none();
         self.link = false;
         self.welcomed = false;
         self.resend = None;
         self.joining = None;
         self.waiting = None;
         if !had {
-            // A try that failed gives no more time.
             return out.put(Effect::Connect);
         }
         // Until the grant is over the coordinator may come back; after that for a while still.
         let from = if self.grant == BootTime::NEVER { now.boot } else { self.grant.max(now.boot) };
         let patience = Duration::from_millis(self.numbers().orphan_ms);
         self.orphan = Some(from.after(patience));
+        self.alone.get_or_insert(now.boot);
+        self.mourn = Some(from.max(now.boot.after(GONE)));
         out.note(Note::NoCoordinator { patience: from.after(patience).since(now.boot) });
         out.put(Effect::Connect);
     }
@@ -155,7 +165,7 @@ impl Agent {
             AgentMsg::Start { attempt, world } => self.start(now, attempt, world, out),
             AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
             AgentMsg::Committed(record) => self.committed(now, &record, out),
-            AgentMsg::TryReach { node, address: _ } => self.send(CoordinatorMsg::Reach { node, ok: false }, out),
+            AgentMsg::TryReach { node, address } => out.put(Effect::Reach { node, address }),
             AgentMsg::Finish { code } => self.leave(code, out),
         }
     }
@@ -164,6 +174,7 @@ impl Agent {
         self.spec = Some(spec);
         self.welcomed = true;
         self.orphan = None;
+        (self.alone, self.mourn) = (None, None);
         self.resend = None;
         for record in tail {
             // Read already, or a gap that the next Welcome fills.
@@ -437,11 +448,43 @@ impl Agent {
             self.quit = None;
             self.leave(code, out);
         }
+        if due(self.mourn) {
+            self.mourn = None;
+            self.mourns(now, out);
+        }
         if due(self.orphan) {
             self.orphan = None;
-            out.note(Note::GaveUp);
+            self.mourn = None;
+            out.note(self.gave_up(now));
             self.leave(1, out);
         }
+    }
+
+    /// No coordinator says anything any more: of all agents the one on the first voter that is left speaks.
+    /// Voters that were lost are none any more, so it is most likely there. Whoever is no voter speaks for itself.
+    fn speaks(&self) -> bool {
+        let leader = self.ledger.leader().map(|(lead, _)| &lead.node);
+        let voters = self.ledger.voters();
+        let first = voters.iter().find(|v| Some(*v) != leader).or(voters.first());
+        first == Some(&self.config.node) || !voters.contains(&self.config.node)
+    }
+
+    fn mourns(&self, now: Now, out: &mut Outbox<Effect>) {
+        let Some((lead, _)) = self.ledger.leader() else { return };
+        out.note(Note::LeaderGone {
+            leader: lead.node.clone(),
+            silent: self.alone.map_or(Duration::ZERO, |since| now.boot.since(since)),
+            patience: self.orphan.map_or(Duration::ZERO, |at| at.since(now.boot)),
+            // In the same process the coordinator has said why it ended.
+            speaks: self.speaks() && lead.node != self.config.node,
+        });
+    }
+
+    fn gave_up(&self, now: Now) -> Note {
+        let leader = self.ledger.leader().map(|(lead, _)| lead.node.clone());
+        let first = self.ledger.leader().is_some_and(|(lead, _)| lead.voters.first() == Some(&lead.node));
+        let silent = self.alone.map_or(Duration::ZERO, |since| now.boot.since(since));
+        Note::GaveUp { leader, first, silent, speaks: self.speaks() }
     }
 }
 

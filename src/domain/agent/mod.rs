@@ -17,7 +17,7 @@ pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};
 
 use super::exit::ExitKind;
-use super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, Slot, Term};
+use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
 use super::spec::Offer;
 use super::time::BootTime;
 use super::wire::{Survivor, ToAgent, ToCoordinator, World};
@@ -85,6 +85,23 @@ pub enum Event {
     },
     /// The lease machine has a grant: ranks may run until then.
     Granted(BootTime),
+    /// From [`Effect::Reach`]: how the try went.
+    Reached {
+        /// Who was tried.
+        node: NodeName,
+        /// Something came back from that host, be it a refusal.
+        ok: bool,
+    },
+    /// The lease machine hears nothing from the leader any more, whatever its connections say.
+    LeaderSilent {
+        /// The last sign of it.
+        since: BootTime,
+    },
+    /// The journal says that the run has ended; its exit code.
+    RunEnded {
+        /// The exit code.
+        code: u8,
+    },
     /// The guardian killed the ranks: their grant had run out while we did not look.
     RanksKilled,
     /// A signal came to the launcher on this node.
@@ -127,10 +144,19 @@ pub enum Scope {
 /// What an agent wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Look for a coordinator; answered by `LinkUp`, later by `LinkDown`.
+    /// Look for a coordinator; answered by `LinkUp`, later by `LinkDown`. What is left of an earlier link is
+    /// dropped without another word.
     Connect,
     /// Say this to the coordinator.
     Send(ToCoordinator),
+    /// Try whether this address answers, for at most [`REACH`](super::coordinator::REACH): a connection that is opened
+    /// or refused is an answer. Answered by `Reached`; not at all where the try itself could not be made.
+    Reach {
+        /// The node.
+        node: NodeName,
+        /// Where its agent listens, `address:port`.
+        address: String,
+    },
     /// Tell the lease machine whose grants count.
     Follow {
         /// The term.

@@ -19,6 +19,9 @@ pub(super) const RESEND: Duration = Duration::from_secs(1);
 /// After a stop was asked for twice: how long the coordinator has to write the end.
 pub(super) const QUIT: Duration = Duration::from_secs(8);
 
+/// A coordinator that comes back within this was not gone.
+pub(super) const GONE: Duration = Duration::from_secs(2);
+
 /// The longest pause between two `Join`s.
 pub(super) const LONGEST_JOIN: Duration = Duration::from_secs(4);
 
@@ -155,6 +158,10 @@ pub struct Agent {
     pub(super) quit: Option<(BootTime, u8)>,
     /// Gives up at this time if no coordinator was found by then.
     pub(super) orphan: Option<BootTime>,
+    /// Since when the coordinator that welcomed this agent is gone.
+    pub(super) alone: Option<BootTime>,
+    /// When its grant is over too, and that is said.
+    pub(super) mourn: Option<BootTime>,
     pub(super) next_op: u64,
 }
 
@@ -188,6 +195,8 @@ impl Agent {
             resend: None,
             quit: None,
             orphan: None,
+            alone: None,
+            mourn: None,
             next_op: 0,
         }
     }
@@ -250,6 +259,7 @@ impl Agent {
                 pid: l.pid,
                 exit: exit.clone(),
                 ours: l.ours,
+                at: *at,
                 ago_ms: u64::try_from(now.boot.since(*at).as_millis()).unwrap_or(u64::MAX),
                 summary: summary.clone(),
                 words: words.clone(),
@@ -286,6 +296,7 @@ impl Machine for Agent {
             self.resend,
             self.joining.map(|join| join.again),
             self.orphan,
+            self.mourn,
             self.offer_retry,
             grant,
             self.quit.map(|(at, _)| at),

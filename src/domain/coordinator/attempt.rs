@@ -1,13 +1,14 @@
 //! Opening a world and running it.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::super::first_failure::Seen;
 use super::super::ids::{Attempt, NodeName, Rank};
 use super::super::mutant::Mutant;
-use super::super::note::Note;
+use super::super::note::{Note, Replaced};
 use super::super::outbox::Outbox;
-use super::super::record::{Body, Cause, Decision, Outcome};
+use super::super::record::{AttemptBody, Body, Cause, Decision, Outcome};
 use super::super::rendezvous::{self, Candidate, Waiting};
 use super::super::time::Now;
 use super::super::wire::{AgentMsg, ExitReport, StopWhy};
@@ -37,6 +38,13 @@ impl Coordinator {
         match rendezvous::plan(&self.ledger, &candidates, need, &want.replace, self.config.mutants) {
             Err(Waiting::Offer) => {}
             Err(Waiting::Nodes { have, need }) => self.say_waiting(now, have, need, out),
+            // One of which nothing is heard is not counted on before that is settled, one way or the other.
+            Ok(plan) if plan.members.iter().any(|m| self.in_doubt(&m.node)) => {}
+            Ok(plan) if !self.may_open(&plan.members, &plan.spares) => {
+                let votes = u32::try_from(self.ledger.voters().len().div_ceil(2)).unwrap_or(u32::MAX);
+                let have = u32::try_from(self.present().len()).unwrap_or(u32::MAX);
+                self.say_waiting(now, have, votes.max(need), out);
+            }
             Ok(plan) => {
                 let gone = self.left_out(&plan.members.iter().map(|m| m.node.clone()).collect());
                 let (cause, mut why) = (want.cause.clone(), want.why.clone());
@@ -53,11 +61,13 @@ impl Coordinator {
     }
 
     fn say_waiting(&mut self, now: Now, have: u32, need: u32, out: &mut Outbox<Effect>) {
-        let join = std::time::Duration::from_millis(self.config.spec.numbers.join_timeout_ms);
+        let join = Duration::from_millis(self.config.spec.numbers.join_timeout_ms);
+        let there = self.peers.iter().filter(|(_, p)| p.usable()).map(|(n, _)| n.clone()).collect();
+        let missing = self.left_out(&there);
         let Some(want) = self.want.as_mut().filter(|w| !w.said_waiting) else { return };
         want.said_waiting = true;
         let patience = want.since.after(join).since(now.boot);
-        out.note(Note::WaitingForNodes { have, need, patience });
+        out.note(Note::WaitingForNodes { have, need, patience, missing });
     }
 
     /// Members of the world before that are not in the next one.
@@ -77,9 +87,7 @@ impl Coordinator {
         if self.ending.is_some() {
             return;
         }
-        for (slot, node, before) in self.moved() {
-            out.note(Note::SlotFilled { slot, node, instead_of: before });
-        }
+        self.say_moved(&world, out);
         self.phase = Phase::Starting;
         self.want = None;
         let unfit = world
@@ -93,17 +101,40 @@ impl Coordinator {
         self.start_if_quiet(now, out);
     }
 
-    fn moved(&self) -> Vec<(super::super::ids::Slot, NodeName, NodeName)> {
-        let mut worlds = self.records.iter().rev().filter_map(|r| match &r.body {
-            Body::Attempt(world) => Some(world),
-            _ => None,
-        });
-        let (Some(new), Some(old)) = (worlds.next(), worlds.next()) else { return Vec::new() };
-        let pairs = new.members.iter().filter_map(|m| {
-            let before = old.members.iter().find(|o| o.slot == m.slot && o.node != m.node)?;
-            Some((m.slot, m.node.clone(), before.node.clone()))
-        });
-        pairs.collect()
+    /// Who took whose slot, as which of the spares that there were.
+    fn say_moved(&self, world: &AttemptBody, out: &mut Outbox<Effect>) {
+        let Some(old) = &self.before else { return };
+        let was = |node: &NodeName| old.members.iter().any(|m| m.node == *node);
+        let new = world.members.iter().map(|m| &m.node).filter(|n| !was(n));
+        let place = |n: &NodeName| self.peers.get(n).map_or(u32::MAX, |p| p.spec.order);
+        let mut spares: Vec<&NodeName> = new.chain(world.spares.iter().filter(|n| !was(n))).collect();
+        spares.sort_by_key(|n| (place(n), (*n).clone()));
+        let number = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
+        for member in &world.members {
+            let Some(before) = old.members.iter().find(|o| o.slot == member.slot && o.node != member.node)
+            else {
+                continue;
+            };
+            let at = spares.iter().position(|n| **n == member.node).map_or(0, |i| i + 1);
+            let first = rendezvous::first_rank(&world.members, &member.node).unwrap_or_default();
+            out.note(Note::SlotFilled {
+                slot: member.slot,
+                node: member.node.clone(),
+                instead_of: before.node.clone(),
+                why: self.why_replaced(&before.node),
+                spare: (number(at), number(spares.len())),
+                ranks: (first, Rank(first.0.saturating_add(member.nproc.saturating_sub(1)))),
+            });
+        }
+    }
+
+    fn why_replaced(&self, node: &NodeName) -> Replaced {
+        match self.peers.get(node) {
+            Some(peer) if peer.lost => Replaced::Lost,
+            Some(peer) if !peer.survivors.is_empty() => Replaced::Dirty,
+            Some(peer) if peer.usable() => Replaced::FailedTwice,
+            _ => Replaced::Away,
+        }
     }
 
     /// Ranks of the new world start when nobody has any of an older one.
@@ -196,6 +227,8 @@ impl Coordinator {
     /// Puts the ends that an agent reports beside those that are known.
     pub(super) fn merge(&mut self, now: Now, node: &NodeName, attempt: Attempt, exits: Vec<ExitReport>) {
         let newest = self.ledger.attempt() == Some(attempt);
+        let own = *node == self.config.node
+            && self.peers.get(node).is_some_and(|p| p.incarnation == self.config.incarnation);
         let (members, ends) = match (&mut self.breaking, self.ledger.world()) {
             (Some(broke), _) if broke.attempt == attempt => (&broke.members, &mut broke.ends),
             (_, Some(world)) if newest => (&world.members, &mut self.ends),
@@ -204,7 +237,9 @@ impl Coordinator {
         let Some(first) = rendezvous::first_rank(members, node) else { return };
         for report in exits {
             let rank = Rank(first.0.saturating_add(report.local_rank.0));
-            let at = now.boot.before(std::time::Duration::from_millis(report.ago_ms));
+            // In one process there is one clock, and nothing ages while a thread is busy.
+            let at = if own { report.at } else { now.boot.before(Duration::from_millis(report.ago_ms)) };
+            let at = at.min(now.boot);
             ends.entry(rank).or_insert_with(|| Seen { rank, node: node.clone(), report, at });
         }
     }

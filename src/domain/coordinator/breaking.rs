@@ -1,7 +1,7 @@
 //! A world breaks: evidence, verdict, and what follows. One incident for each world, however many ranks fail.
 
 use super::super::exit::ExitKind;
-use super::super::first_failure::{Seen, first_failure};
+use super::super::first_failure::{Seen, Standing, first_failure};
 use super::super::ids::{Attempt, NodeName};
 use super::super::mutant::Mutant;
 use super::super::note::Note;
@@ -20,8 +20,10 @@ enum What {
     Failed,
     /// A node is lost.
     Lost(NodeName),
-    /// The ranks of a node are gone with its agent, or by its grant.
+    /// The ranks of a node are gone with its agent.
     Gone(NodeName),
+    /// The ranks of a node are gone with its grant.
+    RanOut(NodeName),
 }
 
 impl Coordinator {
@@ -58,7 +60,7 @@ impl Coordinator {
             self.busy.remove(node);
         }
         if self.may_break(attempt) && self.start_sent.is_some() && self.ledger.member(node).is_some() {
-            let what = if failed { What::Failed } else { What::Gone(node.clone()) };
+            let what = if failed { What::Failed } else { What::RanOut(node.clone()) };
             self.break_world(now, what, out);
         }
         if let Some(broke) = self.breaking.as_mut().filter(|b| b.attempt == attempt)
@@ -79,15 +81,27 @@ impl Coordinator {
     pub(super) fn node_gone(&mut self, now: Now, node: &NodeName, lost: bool, out: &mut Outbox<Effect>) {
         let member = self.ledger.member(node).is_some();
         let Some(attempt) = self.ledger.attempt().filter(|_| member) else { return };
-        if lost
-            && let Some(broke) =
-                self.breaking.as_mut().filter(|b| b.attempt == attempt && !b.lost.contains(node))
-        {
-            broke.lost.push(node.clone());
+        if lost {
+            self.also_lost(attempt, node);
         }
         if self.may_break(attempt) && matches!(self.phase, Phase::Starting | Phase::Running) {
             let what = if lost { What::Lost(node.clone()) } else { What::Gone(node.clone()) };
             self.break_world(now, what, out);
+        }
+    }
+
+    /// The world is broken already: one incident, in which every lost node is named.
+    fn also_lost(&mut self, attempt: Attempt, node: &NodeName) {
+        let known = |lost: &[NodeName]| lost.contains(node);
+        if let Some(broke) = self.breaking.as_mut().filter(|b| b.attempt == attempt && !known(&b.lost)) {
+            broke.lost.push(node.clone());
+        }
+        if let Some(Want { cause: Cause::Incident(broke), why, .. }) = &mut self.want
+            && broke.attempt == attempt
+            && !known(&broke.lost)
+        {
+            broke.lost.push(node.clone());
+            why.push(format!("{node} was lost"));
         }
     }
 
@@ -110,12 +124,12 @@ impl Coordinator {
         let ends = std::mem::take(&mut self.ends);
         let (first, since) = match what {
             What::Failed => self.blame(now, &ends.values().cloned().collect::<Vec<_>>()),
-            What::Lost(_) | What::Gone(_) => (None, now.boot),
+            What::Lost(_) | What::Gone(_) | What::RanOut(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
         let lost: Vec<NodeName> = match &what {
             What::Lost(node) => vec![node.clone()],
-            What::Failed | What::Gone(_) => Vec::new(),
+            What::Failed | What::Gone(_) | What::RanOut(_) => Vec::new(),
         };
         let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
         let ran_ms = u64::try_from(ran).unwrap_or(u64::MAX);
@@ -157,6 +171,7 @@ impl Coordinator {
         self.want = Some(Want {
             since: now.boot,
             said_waiting: false,
+            late: false,
             cause: Cause::Incident(Box::new(broke)),
             replace,
             why: verdict.why,
@@ -181,6 +196,9 @@ impl Coordinator {
             }
             (What::Gone(node), None) => {
                 out.note(Note::AgentReturned { node: node.clone(), attempt, incident });
+            }
+            (What::RanOut(node), None) => {
+                out.note(Note::GrantRanOut { node: node.clone(), attempt, incident });
             }
             // The loss itself was said when it was noticed.
             (What::Lost(_) | What::Failed, None) => {}
@@ -238,6 +256,8 @@ impl Coordinator {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         let settled = if broke.first.is_some() { self.blame(now, &ends).0 } else { None };
         let first = settled.or_else(|| broke.first.clone());
+        // The loss of a node explains the ranks that lost their peers, whoever was heard first.
+        let first = first.filter(|f| broke.lost.is_empty() || !lost_its_peer(f));
         let root = first.as_ref().map(|f| f.rank);
         let victims = ends.iter().filter(|s| Some(s.rank) != root).map(|s| Victim {
             rank: s.rank,
@@ -257,6 +277,12 @@ impl Coordinator {
             running_ms: broke.running.map(ms),
         }
     }
+}
+
+fn lost_its_peer(first: &FirstFailure) -> bool {
+    // Without words of its own the summary only says how it ended.
+    let summary = if first.summary == first.exit.evidence("") { "" } else { &first.summary };
+    Standing::of(&first.exit, summary, &first.words) == Standing::PeerLost
 }
 
 fn incident_why(incident: &Incident) -> Vec<String> {

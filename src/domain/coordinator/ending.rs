@@ -170,6 +170,7 @@ impl Coordinator {
         self.phase = Phase::Closed { code };
         self.closed_at = Some(now.boot);
         out.note(Note::Ended { code, sentence: sentence.to_owned() });
+        self.finish_supervisor(code, out);
         self.repeat(now, out);
     }
 

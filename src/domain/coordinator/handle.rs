@@ -17,8 +17,12 @@ impl Coordinator {
         match event {
             Event::Begin => self.elect(now, out),
             Event::Recv { from, frame } => self.recv(now, from, frame, out),
-            Event::LinkDown { node, incarnation } => self.link_down(&node, incarnation),
+            Event::LinkDown { node, incarnation } => self.link_down(now, &node, incarnation),
             Event::Silent { node, silent } => self.silent(now, &node, silent, out),
+            Event::Quiet { node, silent } => self.quiet(now, node, silent, out),
+            Event::Late { node, silent } => self.late(node, silent, out),
+            Event::Supervisor(message) => self.supervisor_says(now, message, out),
+            Event::SupervisorLink { up } => self.supervisor_link(up, out),
             Event::Back { node } => self.back(&node),
             Event::AuthorityHeld => {
                 self.authority = true;
@@ -37,6 +41,7 @@ impl Coordinator {
             node: self.config.node.clone(),
             addresses: self.config.addresses.clone(),
             job: self.config.job.clone(),
+            launch: self.config.launch.clone(),
             voters: if self.config.ground == Ground::Returned && !self.ledger.voters().is_empty() {
                 self.ledger.voters().to_vec()
             } else {
@@ -97,7 +102,7 @@ impl Coordinator {
                 self.stopped(now, from, attempt, exits, out);
             }
             CoordinatorMsg::Finished { attempt, exits } => self.node_finished(now, from, attempt, exits, out),
-            CoordinatorMsg::Reach { .. } => {}
+            CoordinatorMsg::Reach { node, ok } => self.reach(from, &node, ok),
             CoordinatorMsg::Signal { signal, terminal, pid, uid, again } => {
                 self.asked_to_stop(now, signal, terminal, pid.zip(uid), again, out);
             }
@@ -146,11 +151,14 @@ impl Coordinator {
 
     /// Applies a record and tells everybody. False if it does not follow, which a sound store never brings.
     fn learn(&mut self, record: &Record, out: &mut Outbox<Effect>) -> bool {
+        let before = matches!(record.body, Body::Attempt(_)).then(|| self.ledger.world().cloned());
         if self.ledger.apply(record).is_err() {
             self.stand_down(format!("record {} does not continue the journal", record.seq), out);
             return false;
         }
-        self.records.push(record.clone());
+        if let Some(before) = before {
+            self.before = before;
+        }
         let nodes: Vec<NodeName> = self.peers.keys().cloned().collect();
         for node in nodes {
             self.send(&node, AgentMsg::Committed(Box::new(record.clone())), out);
@@ -166,7 +174,7 @@ impl Coordinator {
             Body::Membership(change) => out.put(Effect::Voters(change.voters.clone())),
             Body::Incident(incident) => out.put(Effect::Report(Box::new(incident.clone()))),
             Body::End(end) => self.close(now, end.code, &end.sentence, out),
-            Body::Evict(_) | Body::Unknown => {}
+            Body::Evict(_) | Body::Snapshot(_) | Body::Unknown => {}
         }
     }
 
@@ -175,11 +183,17 @@ impl Coordinator {
         let continues = record.seq.0 > 0;
         let (node, next_attempt) = (self.config.node.clone(), self.ledger.next_attempt());
         out.note(Note::Leads { term: record.term, node, continues, next_attempt });
+        let voters = lead.voters.iter();
+        let passed: Vec<NodeName> = voters.take_while(|v| **v != self.config.node).cloned().collect();
+        if lead.ground == Ground::First && !passed.is_empty() && passed.len() < lead.voters.len() {
+            out.note(Note::PassedOver { nodes: passed, leads: self.config.node.clone() });
+        }
         out.put(Effect::Lead { term: record.term, voters: lead.voters.clone() });
         self.phase = Phase::Gathering;
         self.want = Some(Want {
             since: now.boot,
             said_waiting: false,
+            late: false,
             cause: Cause::Start,
             replace: Default::default(),
             why: vec!["the first world of this launch".to_owned()],
@@ -233,6 +247,9 @@ impl Coordinator {
         if self.phase == Phase::Gathering && self.want.as_ref().is_some_and(|w| passed(w.since, join)) {
             self.join_timed_out(now, out);
         }
+        if let Some(want) = &mut self.want {
+            want.late = now.boot.since(want.since) >= FIRST_WAIT;
+        }
         self.stop_waiting(now, out);
         if let Some(ending) = &self.ending
             && ending.asked
@@ -250,6 +267,9 @@ impl Coordinator {
         if self.authority_missed.is_some_and(|at| now.boot.since(at) >= lost + REMOVAL) {
             self.stand_down("no majority of the nodes answers".to_owned(), out);
         }
+        self.removal_overdue(now, out);
+        self.look_into_doubts(now, out);
+        self.ask_for_agents(now, out);
         self.parting(now, out);
         if self.resend.is_some_and(|at| now.boot >= at) {
             self.resend = None;
@@ -269,20 +289,51 @@ impl Coordinator {
             Phase::Ending => self.end_if_quiet(now, out),
             Phase::Electing | Phase::Closed { .. } | Phase::StoodDown => return,
         }
-        if self.append.is_none() && matches!(self.phase, Phase::Gathering | Phase::Running) {
+        if self.append.is_none() {
             self.change_voters(now, out);
         }
         if self.append.is_none() && matches!(self.phase, Phase::Gathering | Phase::Running) {
             self.settle_next(now, out);
         }
+        if self.append.is_none() && self.phase == Phase::Running {
+            self.snapshot_if_due(now, out);
+        }
     }
 
-    /// Lost voters are removed and new nodes added while no attempt is being opened. With fewer than half of
-    /// the voters left the coordinator is on the wrong side and stands down.
-    fn change_voters(&mut self, now: Now, out: &mut Outbox<Effect>) {
-        let voters = self.ledger.voters();
+    /// A reader of a long journal begins at the newest snapshot.
+    fn snapshot_if_due(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let from = self.ledger.last_snapshot().map_or(0, |seq| seq.next().0);
+        let every = self.config.snapshot_every;
+        if self.ledger.next().0.saturating_sub(from) >= every {
+            let why = vec![format!("{every} records since the last one")];
+            self.propose(now, Body::Snapshot(Box::new(self.ledger.snapshot())), why, out);
+        }
+    }
+
+    /// Voters that are lost.
+    fn lost_voters(&self) -> Vec<NodeName> {
         let lost = |n: &&NodeName| self.peers.get(*n).is_some_and(|p| p.lost);
-        let removed: Vec<NodeName> = voters.iter().filter(lost).cloned().collect();
+        self.ledger.voters().iter().filter(lost).cloned().collect()
+    }
+
+    /// No rank of this launch can be alive: nothing has to be protected from another coordinator.
+    fn nothing_ran(&self) -> bool {
+        self.busy.is_empty() && self.phase == Phase::Gathering && self.before_first_world()
+    }
+
+    fn before_first_world(&self) -> bool {
+        self.want.as_ref().is_some_and(|w| w.cause == Cause::Start)
+    }
+
+    /// Lost voters are removed and new nodes added beside the records that open worlds. With fewer than half
+    /// of the voters left the coordinator is on the wrong side and stands down, unless nothing ran yet: then
+    /// it waits for them as long as a world may wait for its nodes.
+    fn change_voters(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if !matches!(self.phase, Phase::Gathering | Phase::Starting | Phase::Running) {
+            return;
+        }
+        let removed = self.lost_voters();
+        let voters = self.ledger.voters();
         let added: Vec<NodeName> = self
             .peers
             .iter()
@@ -292,8 +343,11 @@ impl Coordinator {
         if removed.is_empty() && added.is_empty() {
             return;
         }
-        if (voters.len() - removed.len()) * 2 < voters.len() {
-            return self.stand_down("fewer than half of the nodes answer".to_owned(), out);
+        if !half_stays(voters, |n| !removed.contains(n)) {
+            if !self.nothing_ran() {
+                self.stand_down("fewer than half of the nodes answer".to_owned(), out);
+            }
+            return;
         }
         let kept = voters.iter().filter(|n| !removed.contains(n));
         let voters = kept.chain(&added).cloned().collect();
@@ -303,10 +357,34 @@ impl Coordinator {
         self.propose(now, Body::Membership(Membership { voters, removed, added }), why, out);
     }
 
+    /// One that cannot write the removal of a lost voter ends its authority: those who do not hear it must be
+    /// able to count on that.
+    fn removal_overdue(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let watched = matches!(self.phase, Phase::Gathering | Phase::Starting | Phase::Running);
+        let lost = self.lost_voters();
+        if !watched || self.forever() || self.nothing_ran() || lost.is_empty() {
+            self.removal = None;
+            return;
+        }
+        let since = *self.removal.get_or_insert(now.boot);
+        if now.boot.since(since) >= REMOVAL {
+            let names: Vec<&str> = lost.iter().map(|n| n.as_str()).collect();
+            let span = super::super::time::human(REMOVAL);
+            let why = format!("the loss of {} could not be written for {span}", names.join(", "));
+            self.stand_down(why, out);
+        }
+    }
+
     /// The first world waits a little for the nodes of the ordered list, so that ranks follow Slurm's order.
     pub(super) fn still_early(&self, now: Now, since: BootTime) -> bool {
         let expected = self.config.voters.iter().any(|n| !self.peers.contains_key(n));
         self.ledger.world().is_none() && expected && now.boot.since(since) < FIRST_WAIT
+    }
+
+    /// A world of these nodes may be opened: not without half of those who vote.
+    pub(super) fn may_open(&self, members: &[super::super::record::Member], spares: &[NodeName]) -> bool {
+        let there = |n: &NodeName| members.iter().any(|m| m.node == *n) || spares.contains(n);
+        half_stays(self.ledger.voters(), there)
     }
 
     pub(super) fn is_closed(&self) -> bool {
@@ -319,4 +397,9 @@ impl Coordinator {
         out.note(Note::StoodDown { why: why.clone() });
         out.put(Effect::StandDown { why });
     }
+}
+
+/// At least half of the voters stay.
+fn half_stays(voters: &[NodeName], stays: impl Fn(&NodeName) -> bool) -> bool {
+    voters.iter().filter(|n| stays(n)).count() * 2 >= voters.len()
 }

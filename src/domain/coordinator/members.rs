@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use super::super::ids::{Attempt, Incarnation, NodeName};
+use super::super::ids::{Attempt, Incarnation, NodeName, Seq};
 use super::super::mutant::Mutant;
-use super::super::note::{Note, Stale};
+use super::super::note::{Note, Sign, Stale};
 use super::super::outbox::Outbox;
+use super::super::record::{Body, RECORD_VERSION, Record, Writer};
 use super::super::time::{BootTime, Now};
 use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, Survivor, ToAgent, ToCoordinator};
 use super::Effect;
@@ -25,13 +26,17 @@ impl Coordinator {
         if known.is_some_and(|p| p.seen.is_some_and(|seen| frame.n <= seen)) {
             return out.note(Note::Dropped { stale: Stale::Repeated });
         }
-        let (is_new, sent, was_lost) = match known {
-            Some(peer) => (false, peer.sent, peer.lost),
-            None => (true, 0, self.peers.get(&node).is_some_and(|p| p.lost)),
-        };
+        let (is_new, sent) = known.map_or((true, 0), |peer| (false, peer.sent));
+        let earlier = self.peers.get(&node);
+        let was_lost = earlier.is_some_and(|p| p.lost);
+        // One that never came has no life.
+        let returns = earlier.is_some_and(|p| p.lost && p.incarnation != Incarnation::default());
         if let Some(why) = self.refusal(&node, store.is_some() && store != self.config.store) {
             return self.refuse(node, incarnation, sent, why, out);
         }
+        self.doubts.remove(&node);
+        self.ended_tasks.remove(&node);
+        self.refused.remove(&node);
         if let Some(old) = self.peers.get(&node).filter(|_| is_new) {
             self.dead.insert(old.incarnation);
         }
@@ -40,6 +45,7 @@ impl Coordinator {
             spec: *spec,
             offer,
             linked: true,
+            unlinked: None,
             lost: false,
             left: false,
             survivors: Vec::new(),
@@ -56,12 +62,15 @@ impl Coordinator {
         if was_lost || is_new {
             out.put(Effect::Admit { node: node.clone(), incarnation });
         }
+        if returns {
+            let placed = self.ledger.member(&node).is_some() || self.phase == Phase::Gathering;
+            out.note(Note::NodeBack { node: node.clone(), spare: !placed });
+        }
         self.survived(&node, survivors, out);
-        let from = usize::try_from(next.0).unwrap_or(usize::MAX);
         let welcome = AgentMsg::Welcome {
             answers: frame.n,
             spec: Box::new(self.config.spec.clone()),
-            tail: self.records.get(from..).unwrap_or_default().to_vec(),
+            tail: self.tail(now, next),
             leader: self.config.incarnation,
             dead: self.config.clean_of.clone(),
             forever: self.forever(),
@@ -69,6 +78,28 @@ impl Coordinator {
         self.send(&node, welcome, out);
         self.replaced(now, &node, incarnation, out);
         self.orders(now, &node, out);
+    }
+
+    /// What an agent that has read up to `next` is missing, in one piece however long the journal is: a snapshot
+    /// of here and now, which is no record of the journal.
+    fn tail(&self, now: Now, next: Seq) -> Vec<Record> {
+        let Some(last) = self.ledger.next().0.checked_sub(1).map(Seq).filter(|last| next <= *last) else {
+            return Vec::new();
+        };
+        let body = Body::Snapshot(Box::new(self.ledger.clone()));
+        let record = Record {
+            v: RECORD_VERSION,
+            seq: last,
+            kind: body.kind(),
+            term: self.term.unwrap_or_default(),
+            attempt: self.ledger.attempt().unwrap_or_default(),
+            writer: Writer { node: self.config.node.clone(), incarnation: self.config.incarnation },
+            nonce: 0,
+            wall_ms: now.wall_ms,
+            why: vec!["an agent joined".to_owned()],
+            body,
+        };
+        vec![record]
     }
 
     fn refusal(&self, node: &NodeName, other_store: bool) -> Option<RefusedWhy> {
@@ -89,6 +120,10 @@ impl Coordinator {
         out: &mut Outbox<Effect>,
     ) {
         let Some(term) = self.term else { return };
+        let told = matches!(why, RefusedWhy::Ended(_));
+        if !told && self.refused.insert(to.clone(), incarnation) != Some(incarnation) {
+            out.note(Note::Refused { node: to.clone(), why: why.clone() });
+        }
         out.put(Effect::Send { to, incarnation, frame: ToAgent { term, n, msg: AgentMsg::Refused(why) } });
     }
 
@@ -120,9 +155,10 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn link_down(&mut self, node: &NodeName, incarnation: Incarnation) {
+    pub(super) fn link_down(&mut self, now: Now, node: &NodeName, incarnation: Incarnation) {
         if let Some(peer) = self.peers.get_mut(node).filter(|p| p.incarnation == incarnation) {
             peer.linked = false;
+            peer.unlinked.get_or_insert(now.boot);
         }
     }
 
@@ -132,17 +168,31 @@ impl Coordinator {
     }
 
     pub(super) fn silent(&mut self, now: Now, node: &NodeName, silent: Duration, out: &mut Outbox<Effect>) {
-        let Some(peer) = self.peers.get_mut(node) else {
+        let Some(peer) = self.peers.get(node) else {
             // A voter that never came: it can be removed like one that went.
             return self.never_came(node);
         };
-        if peer.lost {
-            return;
+        if !peer.lost {
+            self.lose(now, node, silent, Sign::Silence, out);
         }
+    }
+
+    /// A node is lost. The wait for its grant begins here.
+    pub(super) fn lose(
+        &mut self,
+        now: Now,
+        node: &NodeName,
+        silent: Duration,
+        sign: Sign,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(peer) = self.peers.get_mut(node) else { return };
         peer.lost = true;
         peer.linked = false;
-        out.note(Note::NodeLost { node: node.clone(), silent, slot: self.ledger.slot(node) });
+        self.doubts.remove(node);
+        out.note(Note::NodeLost { node: node.clone(), silent, slot: self.ledger.slot(node), sign });
         out.put(Effect::CloseGrants { node: node.clone() });
+        out.put(Effect::Disconnect { node: node.clone() });
         self.node_gone(now, node, true, out);
     }
 
@@ -153,6 +203,7 @@ impl Coordinator {
                 spec: Default::default(),
                 offer: None,
                 linked: false,
+                unlinked: None,
                 lost: true,
                 left: false,
                 survivors: Vec::new(),

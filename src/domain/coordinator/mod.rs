@@ -11,19 +11,24 @@
 
 mod attempt;
 mod breaking;
+mod doubt;
 mod ending;
 mod handle;
 mod members;
 mod state;
+mod supervised;
 
-pub use state::{Coordinator, CoordinatorConfig, Phase};
+pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY};
 
 use std::time::Duration;
 
 use super::ids::{Incarnation, NodeName, Op, Term};
 use super::record::{Incident, Record};
 use super::time::BootTime;
-use super::wire::{ToAgent, ToCoordinator};
+use super::wire::{FromSupervisor, ToAgent, ToCoordinator, ToSupervisor};
+
+/// How long a node tries to reach another one that is in doubt.
+pub const REACH: Duration = Duration::from_secs(1);
 
 /// How an append came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +65,27 @@ pub enum Event {
         /// For how long.
         silent: Duration,
     },
+    /// Nothing was heard of a node for [`QUIET`](super::authority::QUIET): it is in doubt.
+    Quiet {
+        /// The node.
+        node: NodeName,
+        /// For how long.
+        silent: Duration,
+    },
+    /// A beat of a node came late; it is in doubt no more.
+    Late {
+        /// The node.
+        node: NodeName,
+        /// How long nothing was heard.
+        silent: Duration,
+    },
+    /// The supervisor can be talked to, or not any more.
+    SupervisorLink {
+        /// It can.
+        up: bool,
+    },
+    /// A message of the supervisor.
+    Supervisor(FromSupervisor),
     /// A silent node beats again.
     Back {
         /// The node.
@@ -132,6 +158,13 @@ pub enum Effect {
         /// The life.
         incarnation: Incarnation,
     },
+    /// Close the connections of this node: it is to dial and join anew.
+    Disconnect {
+        /// The node.
+        node: NodeName,
+    },
+    /// Say this to the supervisor; dropped where there is none.
+    Supervisor(ToSupervisor),
     /// The files of a settled incident.
     Report(Box<Incident>),
     /// Everybody was told to go and went, or had the time to.

@@ -10,11 +10,13 @@ use super::super::mutant::Mutants;
 use super::super::outbox::{Machine, Outbox};
 use super::super::policy::Verdict;
 use super::super::record::{
-    Body, Cause, FirstFailure, Ground, Member, Outcome, RECORD_VERSION, Record, Writer,
+    AttemptBody, Body, Cause, FirstFailure, Ground, Member, Outcome, RECORD_VERSION, Record, Writer,
 };
 use super::super::spec::{GrantMode, JobRef, NodeSpec, Offer, RunSpec};
 use super::super::time::{BootTime, Now, earlier};
 use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator};
+use super::doubt::Doubt;
+use super::supervised::Missing;
 use super::{Effect, Event};
 
 /// How often an unanswered order is repeated.
@@ -23,8 +25,11 @@ pub(super) const RESEND: Duration = Duration::from_secs(1);
 pub(super) const FIRST_WAIT: Duration = Duration::from_secs(10);
 /// How long agents have to leave after the end, and an end asked for by the user to be written.
 pub(super) const PARTING: Duration = Duration::from_secs(5);
-/// How long a coordinator without authority tries to remove lost voters.
+/// How long a coordinator tries to remove lost voters: one that cannot write it ends.
 pub(super) const REMOVAL: Duration = Duration::from_secs(15);
+
+/// A snapshot follows after so many records.
+pub const SNAPSHOT_EVERY: u64 = 256;
 
 /// What a coordinator is made from.
 #[derive(Clone, Debug)]
@@ -39,6 +44,8 @@ pub struct CoordinatorConfig {
     pub spec: RunSpec,
     /// The Slurm job, if any.
     pub job: Option<JobRef>,
+    /// What every process of this launch knows it by.
+    pub launch: String,
     /// The ordered node list: who votes in its first term.
     pub voters: Vec<NodeName>,
     /// Where it listens.
@@ -47,6 +54,8 @@ pub struct CoordinatorConfig {
     pub ground: Ground,
     /// The id of the run directory; an agent that reads another one is refused.
     pub store: Option<StoreId>,
+    /// A snapshot follows after so many records.
+    pub snapshot_every: u64,
     /// For nonces.
     pub seed: u64,
     /// For the simulator.
@@ -60,6 +69,8 @@ pub(super) struct Peer {
     pub(super) spec: NodeSpec,
     pub(super) offer: Option<Offer>,
     pub(super) linked: bool,
+    /// Since when it is not linked.
+    pub(super) unlinked: Option<BootTime>,
     pub(super) lost: bool,
     pub(super) left: bool,
     pub(super) survivors: Vec<Survivor>,
@@ -68,9 +79,14 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// It can be talked to.
+    pub(super) fn heard(&self) -> bool {
+        self.linked && !self.lost && !self.left
+    }
+
     /// It can be in the next world.
     pub(super) fn usable(&self) -> bool {
-        self.linked && !self.lost && !self.left && self.survivors.is_empty()
+        self.heard() && self.survivors.is_empty()
     }
 }
 
@@ -110,6 +126,8 @@ pub enum Phase {
 pub(super) struct Want {
     pub(super) since: BootTime,
     pub(super) said_waiting: bool,
+    /// The first nodes were waited for.
+    pub(super) late: bool,
     pub(super) cause: Cause,
     pub(super) replace: BTreeSet<NodeName>,
     pub(super) why: Vec<String>,
@@ -158,12 +176,27 @@ pub(super) struct InFlight {
 pub struct Coordinator {
     pub(super) config: CoordinatorConfig,
     pub(super) ledger: Ledger,
-    pub(super) records: Vec<Record>,
+    /// The world before the newest one.
+    pub(super) before: Option<AttemptBody>,
     pub(super) term: Option<Term>,
     pub(super) phase: Phase,
     pub(super) peers: BTreeMap<NodeName, Peer>,
     pub(super) dead: BTreeSet<Incarnation>,
     pub(super) busy: BTreeMap<NodeName, Busy>,
+    /// Nodes of which nothing was heard for a while.
+    pub(super) doubts: BTreeMap<NodeName, Doubt>,
+    /// After a pause of our own nothing confirms a doubt before that.
+    pub(super) believe_from: BootTime,
+    /// When it looks at the clock, to notice that it slept.
+    pub(super) wake: Option<BootTime>,
+    /// The supervisor can be talked to.
+    pub(super) supervised: bool,
+    /// Nodes without an agent, while there is a supervisor.
+    pub(super) missing: BTreeMap<NodeName, Missing>,
+    /// Nodes whose task ended since their agent joined.
+    pub(super) ended_tasks: BTreeMap<NodeName, i32>,
+    /// Who was not admitted, and which life of it.
+    pub(super) refused: BTreeMap<NodeName, Incarnation>,
     /// Joins that came before this coordinator led.
     pub(super) early: BTreeMap<NodeName, ToCoordinator>,
     pub(super) append: Option<InFlight>,
@@ -185,6 +218,8 @@ pub struct Coordinator {
     pub(super) authority: bool,
     /// Since when it is missed although a world needs it.
     pub(super) authority_missed: Option<BootTime>,
+    /// Since when a lost node is still a voter.
+    pub(super) removal: Option<BootTime>,
     pub(super) resend: Option<BootTime>,
     pub(super) closed_at: Option<BootTime>,
     pub(super) over_said: bool,
@@ -194,20 +229,26 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// A coordinator over a journal that was read to its tail; its first event is [`Event::Begin`].
-    /// `records` are those that `ledger` was made from.
     #[must_use]
-    pub fn new(config: CoordinatorConfig, ledger: Ledger, records: Vec<Record>) -> Self {
+    pub fn new(config: CoordinatorConfig, ledger: Ledger) -> Self {
         let random = config.seed;
         let next_incident = ledger.next_incident();
         Self {
             config,
             ledger,
-            records,
+            before: None,
             term: None,
             phase: Phase::Electing,
             peers: BTreeMap::new(),
             dead: BTreeSet::new(),
             busy: BTreeMap::new(),
+            doubts: BTreeMap::new(),
+            believe_from: BootTime(0),
+            wake: None,
+            supervised: false,
+            missing: BTreeMap::new(),
+            ended_tasks: BTreeMap::new(),
+            refused: BTreeMap::new(),
             early: BTreeMap::new(),
             append: None,
             want: None,
@@ -223,6 +264,7 @@ impl Coordinator {
             next_incident,
             authority: false,
             authority_missed: None,
+            removal: None,
             resend: None,
             closed_at: None,
             over_said: false,
@@ -332,7 +374,7 @@ impl Coordinator {
             at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
             if self.ledger.world().is_none() {
                 let first = want.since.after(FIRST_WAIT);
-                at = earlier(at, (!want.said_waiting).then_some(first));
+                at = earlier(at, (!want.late).then_some(first));
             }
         }
         if self.phase == Phase::Gathering
@@ -353,6 +395,8 @@ impl Coordinator {
         if let Some(over) = self.authority_missed {
             at = earlier(at, Some(over.after(ms(numbers.lost_ms) + REMOVAL)));
         }
+        at = earlier(at, self.removal.map(|since| since.after(REMOVAL)));
+        at = earlier(earlier(at, self.doubts_at()), earlier(self.ask_at(), self.wake));
         earlier(at, self.closed_at.filter(|_| !self.over_said).map(|c| c.after(PARTING)))
     }
 }
@@ -365,9 +409,11 @@ impl Machine for Coordinator {
         if self.phase == Phase::StoodDown {
             return;
         }
+        self.notice_pause(now);
         self.take(now, event, out);
         self.on_time(now, out);
         self.go_on(now, out);
+        self.awake(now);
     }
 
     fn deadline(&self) -> Option<BootTime> {
@@ -384,10 +430,12 @@ impl Default for CoordinatorConfig {
             clean_of: Vec::new(),
             spec: RunSpec::default(),
             job: None,
+            launch: String::new(),
             voters: Vec::new(),
             addresses: Vec::new(),
             ground: Ground::First,
             store: None,
+            snapshot_every: SNAPSHOT_EVERY,
             seed: 0,
             mutants: Mutants::NONE,
         }

@@ -3,11 +3,12 @@
 use super::node::RankProcess;
 use super::world::{Ev, MS, Ns, Seat, Task, Thread, World};
 use crate::domain::agent::{self, Event};
+use crate::domain::coordinator::REACH;
 use crate::domain::exit::ExitKind;
 use crate::domain::guardian::{self, ToGuardian};
-use crate::domain::ids::{LocalRank, Op};
+use crate::domain::ids::{LocalRank, NodeName, Op};
 use crate::domain::lease;
-use crate::domain::note::Note;
+use crate::domain::note::{Note, Sign};
 use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::spec::Offer;
 use crate::domain::time::BootTime;
@@ -79,7 +80,10 @@ impl World {
         let now = self.clock(node);
         let Some(process) = &mut self.nodes[node].agent else { return };
         let mut out = Outbox::default();
+        let tick = event == Event::Tick;
         process.agent.handle(now, event, &mut out);
+        let deadline = process.agent.deadline();
+        self.check_deadline("agent", tick, now, deadline);
         self.notes(node, out.take_notes());
         for effect in out.take_effects() {
             self.agent_effect(node, effect);
@@ -110,12 +114,24 @@ impl World {
             self.say(|_| format!("n{node} says {note:?}"));
             match note {
                 Note::Dropped { .. } => self.counters.stale_drops += 1,
-                Note::NodeLost { .. } => self.counters.losses += 1,
+                Note::NodeLost { node: which, sign, .. } => {
+                    self.counters.losses += 1;
+                    match sign {
+                        Sign::Silence => {}
+                        Sign::Closed => self.counters.lost_closed += 1,
+                        Sign::TaskEnded => self.counters.lost_ended += 1,
+                        Sign::Unreachable { .. } => self.counters.lost_unreachable += 1,
+                    }
+                    self.check_silent(node, &which);
+                }
+                Note::InDoubt { .. } => self.counters.doubts += 1,
+                Note::BeatsLate { .. } => self.counters.late_beats += 1,
+                Note::NodeBack { .. } => self.counters.came_back += 1,
                 Note::NodeDirty { .. } => self.counters.dirty += 1,
                 Note::StoodDown { .. } => self.counters.stood_down += 1,
                 Note::SlotFilled { .. } => self.counters.replaced += 1,
                 Note::AppendLost { .. } => self.counters.appends_lost += 1,
-                Note::GaveUp => self.counters.orphans += 1,
+                Note::GaveUp { .. } => self.counters.orphans += 1,
                 _ => {}
             }
         }
@@ -125,8 +141,10 @@ impl World {
         self.say(|_| format!("n{node} agent -> {effect:?}"));
         match effect {
             agent::Effect::Connect => {
-                if let Some(process) = &mut self.nodes[node].agent {
-                    process.dialling = true;
+                let Some(process) = &mut self.nodes[node].agent else { return };
+                process.dialling = true;
+                if let Some(old) = process.conn.take() {
+                    self.close(old, true);
                 }
                 let delay = self.rng.range(1, 20) * MS;
                 self.task(node, delay, Thread::Control, Task::Dial);
@@ -139,6 +157,7 @@ impl World {
                 let task = Task::ToCoordinator(id, Box::new(frame));
                 self.send(node, true, Ev::Task(0, conn.lead, Thread::Control, task));
             }
+            agent::Effect::Reach { node: target, .. } => self.try_reach(node, target),
             agent::Effect::Follow { term, leader, previous_dead, forever } => {
                 let Some(process) = &mut self.nodes[node].agent else { return };
                 process.leader = Some(leader);
@@ -182,6 +201,17 @@ impl World {
                 self.exit_if_over(node);
             }
         }
+    }
+
+    /// One node tries to connect to another: a host that lives answers, be its agent there or not.
+    fn try_reach(&mut self, node: usize, target: NodeName) {
+        let to = Self::index(&target);
+        let whole = |n: usize, w: &Self| w.net.passes(n, true) && w.net.passes(n, false);
+        // Not every way between two nodes leads past the coordinator.
+        let detour = !whole(to, self) && self.rng.chance(300);
+        let ok = self.nodes[to].power && (whole(to, self) || detour) && whole(node, self);
+        let took = if ok { self.rng.range(1, 30) * MS } else { REACH.as_millis() as Ns * MS };
+        self.task(node, took, Thread::Control, Task::Agent(Event::Reached { node: target, ok }));
     }
 
     /// The process that leads stays until the coordinator has seen everybody off.
@@ -304,7 +334,11 @@ impl World {
         }
         let Some(process) = &mut self.nodes[node].agent else { return };
         let mut out = Outbox::default();
+        let tick = matches!(event, lease::Event::Tick { .. });
         process.lease.handle(now, event, &mut out);
+        let deadline = process.lease.deadline();
+        self.check_deadline("lease", tick, now, deadline);
+        let Some(process) = &self.nodes[node].agent else { return };
         if let Some(ack) = acked.filter(|a| process.leader == Some(a.leader)) {
             self.nodes[node].promise = Some((ack.leader, at));
         }
@@ -342,6 +376,10 @@ impl World {
                         let task = Task::Beat(id, beat);
                         self.send(node, true, Ev::Task(0, conn.lead, Thread::Beat, task));
                     }
+                }
+                lease::Effect::LeaderSilent { since } => {
+                    self.counters.silent_leaders += 1;
+                    self.task(node, 10_000, Thread::Control, Task::Agent(Event::LeaderSilent { since }));
                 }
                 lease::Effect::Granted(until) => {
                     self.say(|_| format!("n{node} granted until {until}"));

@@ -6,9 +6,10 @@ use std::fmt;
 use super::world::{MS, Ns, Seat, World};
 use crate::domain::guardian::NO_GRANT;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Rank, Seq};
+use crate::domain::ledger::Ledger;
 use crate::domain::record::{Body, Cause, Record};
 use crate::domain::rendezvous;
-use crate::domain::time::BootTime;
+use crate::domain::time::{BootTime, Now};
 use crate::domain::wire::{Ack, World as RanksWorld};
 
 /// From the end of a grant to the death of the last rank, clocks that drift included.
@@ -222,6 +223,16 @@ impl World {
                 let first = incident.first_failure.as_ref().map(|f| f.rank);
                 self.check_blame(seq, incident.attempt, first, first.is_some());
             }
+            Body::Membership(_) => self.counters.memberships += 1,
+            Body::Snapshot(ledger) => {
+                self.counters.snapshots += 1;
+                let mut replayed = self.store.ledgers.last().map(Ledger::snapshot).unwrap_or_default();
+                let same = replayed == **ledger;
+                let resumed = Ledger::default().apply(record).is_ok() && replayed.apply(record).is_err();
+                if !same || !resumed {
+                    self.fail("replay_equals_live", format!("the snapshot in record {seq}"));
+                }
+            }
             _ => {}
         }
     }
@@ -283,6 +294,13 @@ impl World {
         let end = self.store.ledgers.last().and_then(|l| l.end()).map(|e| e.code);
         if end.is_some_and(|end| end != code) {
             self.fail("exit_code_agrees", format!("the journal says {end:?}, the coordinator {code}"));
+        }
+    }
+
+    /// A timer that is due again at once would spin.
+    pub(super) fn check_deadline(&mut self, who: &str, tick: bool, now: Now, deadline: Option<BootTime>) {
+        if tick && deadline.is_some_and(|at| at <= now.boot) {
+            self.fail("no_tick_is_due_after_a_tick", format!("{who}: {deadline:?} at {}", now.boot));
         }
     }
 

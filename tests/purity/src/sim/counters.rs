@@ -28,6 +28,28 @@ counters! {
     restarts,
     /// Nodes that were declared lost.
     losses,
+    /// Nodes that were declared lost before their silence was long enough, because others did not reach them.
+    lost_unreachable,
+    /// The same, because their connection was closed.
+    lost_closed,
+    /// The same, because their task had ended.
+    lost_ended,
+    /// Nodes that were in doubt.
+    doubts,
+    /// Beats that came late.
+    late_beats,
+    /// Lost nodes that came back.
+    came_back,
+    /// Records that changed who votes.
+    memberships,
+    /// Snapshots of the ledger.
+    snapshots,
+    /// Nodes whose processes were killed at once.
+    nodes_gone,
+    /// Agents that the supervisor started.
+    agents_started,
+    /// Agents to whom their leader was silent.
+    silent_leaders,
     /// Lost nodes that beat again.
     backs,
     /// Messages that were dropped as stale.

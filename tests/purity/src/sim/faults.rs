@@ -42,6 +42,11 @@ pub enum What {
     },
     /// The agent is killed; its guardian starts it again.
     Crash,
+    /// Guardian, agent and ranks of the node are killed; the host lives and closes their connections.
+    Gone {
+        /// They are started again after so long, ms; 0: only if somebody asks for it.
+        ms: u64,
+    },
     /// The node loses power.
     Down {
         /// It comes back after so long, ms; 0: never.
@@ -118,6 +123,7 @@ impl Fault {
                 | What::Store { ms, .. }
                 | What::Storm { ms }
                 | What::Stubborn { ms }
+                | What::Gone { ms }
                 | What::Down { ms } => ms,
                 _ => 0,
             }
@@ -152,6 +158,8 @@ pub struct Scenario {
     pub drop: u64,
     /// Messages in a thousand that come twice, the whole time.
     pub double: u64,
+    /// There is a supervisor that starts agents again.
+    pub supervised: bool,
     /// What goes wrong.
     pub faults: Vec<Fault>,
 }
@@ -179,6 +187,7 @@ impl Scenario {
             _ => Some(30),
         };
         let (drop, double) = (rng.below(30), rng.below(30));
+        let supervised = rng.chance(500);
         let wild = rng.range(4, 22);
         let mut faults: Vec<Fault> = Vec::new();
         for _ in 0..wild {
@@ -196,7 +205,7 @@ impl Scenario {
             faults.push(Fault { at: rng.range(5_000, LAST_FAULT), node: 0, what: What::Down { ms: 0 } });
         }
         faults.sort_by_key(|f| (f.at, f.node));
-        Self { seed, nodes, spares, nproc, max_restarts, drop, double, faults }
+        Self { seed, nodes, spares, nproc, max_restarts, drop, double, supervised, faults }
     }
 
     fn node(rng: &mut Rng, count: u64) -> usize {
@@ -233,7 +242,8 @@ impl Scenario {
                 faults.push(Fault { at: before, node: other, what });
                 (0, What::Crash)
             }
-            38..44 => (other, What::Down { ms: if rng.chance(500) { 0 } else { rng.range(1_000, 20_000) } }),
+            38..40 => (other, What::Gone { ms: if rng.chance(500) { 0 } else { rng.range(1_000, 12_000) } }),
+            40..44 => (other, What::Down { ms: if rng.chance(500) { 0 } else { rng.range(1_000, 20_000) } }),
             44..51 => (
                 other,
                 What::Freeze {
@@ -292,6 +302,7 @@ impl fmt::Display for Fault {
                 write!(f, "cut {way} {ms}")
             }
             What::Crash => f.write_str("crash"),
+            What::Gone { ms } => write!(f, "gone {ms}"),
             What::Down { ms } => write!(f, "down {ms}"),
             What::Freeze { ms } => write!(f, "freeze {ms}"),
             What::Stuck { ms } => write!(f, "stuck {ms}"),
@@ -343,6 +354,7 @@ impl FromStr for Fault {
                 What::Cut { way, ms: number(6)? }
             }
             "crash" => What::Crash,
+            "gone" => What::Gone { ms: number(5)? },
             "down" => What::Down { ms: number(5)? },
             "freeze" => What::Freeze { ms: number(5)? },
             "stuck" => What::Stuck { ms: number(5)? },
@@ -374,8 +386,13 @@ impl fmt::Display for Scenario {
         let max = self.max_restarts.map_or_else(|| "none".to_owned(), |n| n.to_string());
         writeln!(
             f,
-            "seed {} spares {} nproc {} max-restarts {max} drop {} double {}",
-            self.seed, self.spares, self.nproc, self.drop, self.double
+            "seed {} spares {} nproc {} max-restarts {max} drop {} double {} supervised {}",
+            self.seed,
+            self.spares,
+            self.nproc,
+            self.drop,
+            self.double,
+            u8::from(self.supervised)
         )?;
         for node in &self.nodes {
             writeln!(f, "node late {} ppm {} offset {}", node.late, node.ppm, node.offset)?;
@@ -397,6 +414,7 @@ impl FromStr for Scenario {
             max_restarts: None,
             drop: 0,
             double: 0,
+            supervised: false,
             faults: Vec::new(),
         };
         for line in text.lines().map(str::trim).filter(|l| !l.is_empty() && !l.starts_with('#')) {
@@ -414,6 +432,7 @@ impl FromStr for Scenario {
                     scenario.spares = u32::try_from(number("spares")?).unwrap_or(0);
                     scenario.nproc = u32::try_from(number("nproc")?).unwrap_or(1);
                     scenario.max_restarts = value("max-restarts").and_then(|n| u32::try_from(n).ok());
+                    scenario.supervised = value("supervised") == Some(1);
                     (scenario.drop, scenario.double) = (number("drop")?, number("double")?);
                 }
                 Some(&"node") => scenario.nodes.push(NodeSetup {

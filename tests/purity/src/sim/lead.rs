@@ -12,7 +12,7 @@ use crate::domain::ledger::Ledger;
 use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::record::{Body, Ground, Outcome as RunOutcome, Record};
 use crate::domain::spec::JobRef;
-use crate::domain::wire::{AgentMsg, CoordinatorMsg, ToCoordinator};
+use crate::domain::wire::{AgentMsg, CoordinatorMsg, FromSupervisor, ToCoordinator, ToSupervisor};
 
 /// The machines of a process that leads.
 #[derive(Debug)]
@@ -118,15 +118,17 @@ impl World {
             clean_of: process.clean_of.clone(),
             spec,
             job: Some(job),
+            launch: String::new(),
             voters,
             addresses: vec!["10.0.0.0:29400".to_owned()],
             ground,
             store: None,
+            snapshot_every: 8,
             seed,
             mutants,
         };
         process.lead = Some(Box::new(Lead {
-            coordinator: Coordinator::new(config, ledger, records),
+            coordinator: Coordinator::new(config, ledger),
             authority: Authority::new(mutants),
             append: Append::new(mutants),
             flight: None,
@@ -144,6 +146,10 @@ impl World {
             voters: Vec::new(),
         }));
         self.coordinator(node, Event::Begin);
+        if self.scenario.supervised {
+            let delay = self.rng.range(1, 300) * MS;
+            self.after(delay, Ev::FromSupervisor(FromSupervisor::Attach));
+        }
     }
 
     fn frame_for_coordinator(&mut self, node: usize, id: u64, frame: ToCoordinator) {
@@ -208,7 +214,10 @@ impl World {
         let now = self.clock(node);
         let Some(lead) = self.lead_mut(node) else { return };
         let mut out = Outbox::default();
+        let tick = event == Event::Tick;
         lead.coordinator.handle(now, event, &mut out);
+        let deadline = lead.coordinator.deadline();
+        self.check_deadline("coordinator", tick, now, deadline);
         self.notes(node, out.take_notes());
         for effect in out.take_effects() {
             self.coordinator_effect(node, effect);
@@ -283,7 +292,12 @@ impl World {
                 let event = authority::Event::Admit { node: which, incarnation };
                 self.task(node, 0, Thread::Beat, Task::Authority(event));
             }
-            Effect::Report(_) => {}
+            Effect::Disconnect { node: which } => self.drop_node(node, &which),
+            Effect::Supervisor(ToSupervisor::StartAgent { node: which }) => {
+                let delay = self.rng.range(100, 2_000) * MS;
+                self.after(delay, Ev::Start(Self::index(&which)));
+            }
+            Effect::Report(_) | Effect::Supervisor(ToSupervisor::Finish { .. }) => {}
             Effect::Over { code } => {
                 if let Some(lead) = self.lead_mut(node) {
                     lead.over = true;
@@ -320,7 +334,10 @@ impl World {
             lead.voters.clone_from(voters);
         }
         let mut out = Outbox::default();
+        let tick = event == authority::Event::Tick;
         lead.authority.handle(now, event, &mut out);
+        let deadline = lead.authority.deadline();
+        self.check_deadline("authority", tick, now, deadline);
         for effect in out.take_effects() {
             self.authority_effect(node, effect);
         }
@@ -344,9 +361,12 @@ impl World {
             }
             authority::Effect::Silent { node: which, since } => {
                 self.check_silent(node, &which);
-                self.drop_node(node, &which);
                 Event::Silent { node: which, silent: self.clock(node).boot.since(since) }
             }
+            authority::Effect::Quiet { node: which, since } => {
+                Event::Quiet { node: which, silent: self.clock(node).boot.since(since) }
+            }
+            authority::Effect::Late { node, silent } => Event::Late { node, silent },
             authority::Effect::Back { node } => {
                 self.counters.backs += 1;
                 Event::Back { node }
@@ -386,7 +406,10 @@ impl World {
         let now = self.clock(node);
         let Some(lead) = self.lead_mut(node) else { return };
         let mut out = Outbox::default();
+        let tick = event == AppendEvent::Tick;
         lead.append.handle(now, event, &mut out);
+        let deadline = lead.append.deadline();
+        self.check_deadline("append", tick, now, deadline);
         for effect in out.take_effects() {
             self.append_effect(node, effect);
         }

@@ -13,7 +13,7 @@ use crate::domain::lease::Lease;
 use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::spec::NodeSpec;
 use crate::domain::time::BootTime;
-use crate::domain::wire::Survivor;
+use crate::domain::wire::{FromSupervisor, Survivor};
 
 /// One rank's process.
 #[derive(Clone, Debug)]
@@ -76,6 +76,7 @@ pub(super) struct Node {
     pub(super) setup: NodeSetup,
     /// Its clock starts anew with each boot.
     pub(super) boots: u64,
+    pub(super) power: bool,
     pub(super) will_start: bool,
     pub(super) guardian: Option<(u64, Guardian)>,
     guardian_wake: Option<Ns>,
@@ -97,6 +98,7 @@ impl Node {
         Self {
             setup,
             boots: 0,
+            power: true,
             will_start: false,
             guardian: None,
             guardian_wake: None,
@@ -147,8 +149,13 @@ impl World {
         self.say(|_| format!("n{node} guardian <- {event:?}"));
         let Some((_, machine)) = self.nodes[node].guardian.as_mut().filter(|(g, _)| *g == id) else { return };
         let mut out = Outbox::default();
+        let tick = event == guardian::Event::Tick;
         machine.handle(now, event, &mut out);
-        for effect in out.take_effects() {
+        let (deadline, effects) = (machine.deadline(), out.take_effects());
+        // What it asked for is answered before it sleeps.
+        let asks = |e: &guardian::Effect| matches!(e, guardian::Effect::ReadGrant | guardian::Effect::Reap);
+        self.check_deadline("guardian", tick && !effects.iter().any(asks), now, deadline);
+        for effect in effects {
             self.guardian_effect(node, id, effect);
         }
         let Some((_, machine)) = &self.nodes[node].guardian else { return };
@@ -208,6 +215,41 @@ impl World {
         self.nodes[node].guardian = None;
         self.nodes[node].exit = Some(code);
         self.check_exit(node, code);
+        self.task_ended(node, i32::from(code));
+    }
+
+    /// Guardian, agent and ranks die at once; the host says so to whoever was connected.
+    pub(super) fn kill_node(&mut self, node: usize) {
+        if self.nodes[node].guardian.take().is_none() {
+            return;
+        }
+        self.counters.nodes_gone += 1;
+        if let Some(process) = self.nodes[node].agent.take() {
+            self.close_all(&process, false);
+        }
+        self.nodes[node].ranks.clear();
+        self.nodes[node].grant = guardian::NO_GRANT;
+        self.nodes[node].boots += 1;
+        self.task_ended(node, 137);
+    }
+
+    /// The supervisor notices that the task of a node ended, and says so.
+    fn task_ended(&mut self, node: usize, rc: i32) {
+        if self.scenario.supervised {
+            let delay = self.rng.range(5, 2_000) * MS;
+            let message = FromSupervisor::AgentEnded { node: Self::name(node), rc };
+            self.after(delay, Ev::FromSupervisor(message));
+        }
+    }
+
+    /// It was asked for an agent on this node.
+    pub(super) fn supervisor_starts(&mut self, node: usize) {
+        let up = self.nodes[node].power && self.nodes[node].guardian.is_none();
+        if up && !self.nodes[node].will_start && self.nodes.iter().any(|n| n.guardian.is_some()) {
+            self.nodes[node].exit = None;
+            self.counters.agents_started += 1;
+            self.start_node(node);
+        }
     }
 
     /// The fork is done: an agent runs.
@@ -221,6 +263,7 @@ impl World {
         let spec = NodeSpec {
             nproc: self.scenario.nproc,
             address: format!("10.0.0.{node}"),
+            port: 29_400,
             order: u32::try_from(node).unwrap_or(0),
             ..NodeSpec::default()
         };
@@ -286,6 +329,7 @@ impl World {
     }
 
     pub(super) fn power_off(&mut self, node: usize) {
+        self.nodes[node].power = false;
         let up = self.nodes[node].guardian.take().is_some();
         if let Some(process) = self.nodes[node].agent.take() {
             self.close_all(&process, true);
@@ -300,6 +344,7 @@ impl World {
 
     /// Its place in the run is taken up again, if the run still needs it: nobody starts the first node again.
     pub(super) fn power_on(&mut self, node: usize) {
+        self.nodes[node].power = true;
         let goes_on = self.nodes.iter().any(|n| n.guardian.is_some());
         if node > 0 && goes_on && self.nodes[node].guardian.is_none() && self.nodes[node].exit.is_none() {
             self.counters.node_returns += 1;

@@ -18,7 +18,7 @@ use crate::domain::record::Record;
 use crate::domain::rendezvous;
 use crate::domain::spec::{Numbers, RunSpec};
 use crate::domain::time::{BootTime, Now};
-use crate::domain::wire::{Ack, Beat, ToAgent, ToCoordinator, World as RanksWorld};
+use crate::domain::wire::{Ack, Beat, FromSupervisor, ToAgent, ToCoordinator, World as RanksWorld};
 use crate::domain::{agent, authority, coordinator, lease};
 
 /// Virtual time, ns.
@@ -94,6 +94,10 @@ pub(super) enum Ev {
     RankEnds(usize, u32, ExitKind),
     Land(Box<Record>),
     ConnCheck(usize),
+    /// The supervisor starts an agent on this node.
+    Start(usize),
+    /// The supervisor says something to the process that leads.
+    FromSupervisor(FromSupervisor),
 }
 
 pub(super) struct World {
@@ -293,6 +297,11 @@ impl World {
             Ev::RankEnds(node, pid, kind) => self.rank_ends(node, pid, kind),
             Ev::Land(record) => self.land_late(*record),
             Ev::ConnCheck(node) => self.conn_check(node),
+            Ev::Start(node) => self.supervisor_starts(node),
+            Ev::FromSupervisor(message) => {
+                let event = coordinator::Event::Supervisor(message);
+                self.task(0, 0, Thread::Control, Task::Coordinator(event));
+            }
         }
     }
 
@@ -312,6 +321,7 @@ impl World {
         match fault.what {
             What::Cut { way, .. } => self.cut(node, way, true),
             What::Crash => self.crash_agent(node),
+            What::Gone { .. } => self.kill_node(node),
             What::Down { .. } => self.power_off(node),
             What::Freeze { .. } => self.freeze(node, i),
             What::Stuck { .. } => self.stick(node, i),
@@ -338,7 +348,7 @@ impl World {
         self.say(|_| format!("over: {fault}"));
         match fault.what {
             What::Cut { way, .. } => self.cut(node, way, false),
-            What::Down { .. } => self.power_on(node),
+            What::Gone { .. } | What::Down { .. } => self.power_on(node),
             What::Freeze { .. } => self.thaw(node, i),
             What::Stuck { .. } => self.unstick(node, i),
             What::Store { kind, .. } => self.store.heal(kind),
