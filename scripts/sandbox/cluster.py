@@ -254,10 +254,10 @@ class Sandbox:
         until(there, seconds, what)
 
     def tails(self, names=None):
-        """The ends of the logs."""
+        """The ends of what the daemons said on their standard streams."""
         texts = []
-        for name in names or sorted(os.listdir(self.path("log"))):
-            name = name if name.endswith(".log") else name + ".log"
+        for name in names or sorted(name[:-4] for name in os.listdir(self.path("log")) if name.endswith(".log")):
+            name += ".log"
             lines = read(self.path("log", name), "").splitlines()[-8:]
             if lines:
                 texts.append("--- %s\n%s" % (self.path("log", name), "\n".join(lines)))
