@@ -95,9 +95,7 @@ fn s12_all_ranks_of_a_node_die_together_and_the_node_is_named_once() {
     let ranks: Vec<String> = cluster
         .ours_on(2)
         .into_iter()
-        .filter(|(_, line)| {
-            line.contains("python") && line.contains("toy_trainer.py") && !line.contains("relight")
-        })
+        .filter(|(_, line)| line.contains("toy_trainer.py --steps") && !line.contains("relight run"))
         .map(|(pid, _)| pid.to_string())
         .collect();
     assert_eq!(ranks.len(), 2, "{ranks:?}");
