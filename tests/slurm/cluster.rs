@@ -26,6 +26,8 @@ impl Cluster {
     /// With more options of `slurm-sandbox up`.
     pub fn with(nodes: u32, options: &[&str]) -> Option<Self> {
         let able = script().arg("check").args(options).output().expect("the script starts");
+        const CANNOT: i32 = 3;
+        assert!(able.status.success() || able.status.code() == Some(CANNOT), "{}", told(&able));
         if !able.status.success() {
             println!("skipped: {}", String::from_utf8_lossy(&able.stderr).trim());
             return None;

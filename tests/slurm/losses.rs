@@ -172,7 +172,7 @@ fn s53_a_node_that_fails_first_twice_running_is_replaced() {
 
 #[test]
 fn s60_a_full_log_directory_costs_logs_and_nothing_else() {
-    let Some(cluster) = Cluster::with(2, &["--local-size", "1M"]) else { return };
+    let Some(cluster) = Cluster::with(2, &["--local-size", "1m"]) else { return };
     let options = [TWO, &["--log-dir=/local/logs", "--redirects=3", "--tee=3"]].concat();
     let training = Training { args: &["--fault=flood=4:2:8", "--fault=signal=KILL:3:20"], ..SHORT };
     let job = Job::start(&cluster, "full", &srun("2"), &options, training);
