@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::failure::ConfigError;
 use crate::domain::env;
 use crate::domain::settings::{ConfigFile, Facts};
+use crate::domain::slurm_env::SlurmPlace;
 
 /// Where a site may say what holds for every run on its machines.
 pub const SITE_FILE: &str = "/etc/relight.conf";
@@ -68,6 +69,8 @@ impl Process {
             cwd: self.cwd.clone(),
             stamp: jiff::ZonedDateTime::now().strftime("%Y%m%d-%H%M%S").to_string(),
             random: random(),
+            // What makes no sense is said where it matters (see `run::prepare`).
+            slurm: SlurmPlace::read(&self.known).ok().flatten(),
         }
     }
 

@@ -8,6 +8,7 @@ use super::program::ProgramError;
 use super::runs::RunsError;
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{FileError, SettingsError};
+use crate::domain::slurm_env::SlurmEnvError;
 use crate::inspect::Clock;
 use crate::sys::dirs::NoPrivateDir;
 use crate::sys::lock::{Holder, LockError};
@@ -61,6 +62,12 @@ pub enum UsageError {
     /// The working directory was removed.
     #[error("the working directory does not exist any more")]
     NoDirectory,
+    /// Slurm's variables cannot be understood.
+    #[error(transparent)]
+    Slurm(#[from] SlurmEnvError),
+    /// A step whose list of nodes lacks the node that it runs on.
+    #[error("{0}")]
+    OutOfPlace(String),
     /// Nobody could keep it.
     #[error("program and arguments are longer than {limit} bytes together")]
     TooLong {
@@ -121,6 +128,10 @@ impl UsageError {
                     "options of the program stand behind it; relight's own: relight run --help".to_owned()
                 }
             }),
+            Self::Slurm(_) => Some("start it by srun or sbatch, or alone: --standalone".to_owned()),
+            Self::OutOfPlace(_) => {
+                Some("start one agent on each node: srun --ntasks-per-node=1 relight run …".to_owned())
+            }
             Self::NoDirectory => Some("cd to a directory that is there".to_owned()),
             Self::TooLong { .. } => Some("put them into a file that the program reads".to_owned()),
             Self::NoProgram => Some("relight run [OPTIONS] SCRIPT [ARGS]...".to_owned()),

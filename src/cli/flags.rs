@@ -99,13 +99,16 @@ file as its default: relight config show --origin.";
 /// The options of `run` that are settings.
 #[derive(Debug, Default, ClapArgs)]
 pub struct RunOptions {
-    /// One node, this one (which is all that this version runs)
+    /// One node, this one, whatever job it is in
     #[arg(long, help_heading = "Ranks")]
     pub standalone: bool,
-    /// Nodes of the world: 1 in this version
-    #[arg(long, value_name = "N|MIN:MAX", help_heading = "Ranks")]
+    /// Nodes of the world [default: those of the job less the spares, else 1]
+    #[arg(long, value_name = "N", help_heading = "Ranks")]
     pub nnodes: Option<String>,
-    /// Ranks of this node [default: 1]
+    /// Nodes beyond those that wait to replace one [default: what --nnodes leaves of the job]
+    #[arg(long, value_name = "N", help_heading = "Ranks")]
+    pub spares: Option<String>,
+    /// Ranks of this node [default: in a job the header's tasks per node, else its GPUs; else 1]
     #[arg(long, value_name = "N|auto|gpu|cpu", help_heading = "Ranks")]
     pub nproc_per_node: Option<String>,
     /// SCRIPT is a Python module, as for `python -m`
@@ -159,6 +162,9 @@ pub struct RunOptions {
     /// ~/.local/state/relight]
     #[arg(long, value_name = "DIR", help_heading = "Run")]
     pub run_dir: Option<String>,
+    /// The IP address of this node that other nodes are told [default: the one that faces them]
+    #[arg(long, value_name = "ADDRESS", help_heading = "Run")]
+    pub local_addr: Option<String>,
     /// A file with one `option = value` a line
     #[arg(long, value_name = "FILE", help_heading = "Run")]
     pub config: Option<String>,
@@ -189,9 +195,6 @@ pub struct IgnoredOptions {
     /// Accepted: relight gives the numbers
     #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
     node_rank: Option<String>,
-    /// Accepted
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
-    local_addr: Option<String>,
     /// Accepted: an end is seen at once
     #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
     monitor_interval: Option<String>,
@@ -213,6 +216,7 @@ impl RunOptions {
             let typed = match key {
                 Key::Standalone => flag(self.standalone),
                 Key::Nnodes => text(&self.nnodes),
+                Key::Spares => text(&self.spares),
                 Key::NprocPerNode => text(&self.nproc_per_node),
                 Key::MaxRestarts => text(&self.max_restarts),
                 Key::Module => flag(self.module),
@@ -229,6 +233,7 @@ impl RunOptions {
                 Key::JoinTimeout => text(&self.join_timeout),
                 Key::StoreTimeout => text(&self.store_timeout),
                 Key::Grant => text(&self.grant),
+                Key::LocalAddr => text(&self.local_addr),
             };
             typed.map(|typed| (key, typed))
         });
@@ -250,7 +255,6 @@ impl IgnoredOptions {
             "master-addr" => self.master_addr.is_some(),
             "master-port" => self.master_port.is_some(),
             "node-rank" => self.node_rank.is_some(),
-            "local-addr" => self.local_addr.is_some(),
             "monitor-interval" => self.monitor_interval.is_some(),
             "start-method" => self.start_method.is_some(),
             "event-log-handler" => self.event_log_handler.is_some(),

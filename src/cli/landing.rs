@@ -70,11 +70,19 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     let context = &mut config.context;
     let runtime = process.var(env::XDG_RUNTIME_DIR).map(Path::new);
     let private = dirs::private_dir(&dirs::candidates(runtime))?;
-    make_base(&launch.settings.run_dir)?;
+    let place = &context.place;
+    if place.token.is_empty() || (place.index == 0 && !place.supervised) {
+        make_base(&launch.settings.run_dir)?;
+    }
     // One name for one directory, whatever way leads there: the lock goes by it.
     context.run_base = context.run_base.canonicalize().unwrap_or_else(|_| context.run_base.clone());
     context.run_dir = context.run_base.join(config.spec.run_id.as_str());
-    let lock = lock(process, &private, &context.run_dir, context.command.join(" "))?;
+    // What an earlier agent of this launch left on the node is surely gone when its grant is.
+    let patience = match place.token.as_str() {
+        "" => LOOKING,
+        _ => Duration::from_millis(config.spec.numbers.lost_ms) + FENCED,
+    };
+    let lock = lock(process, &private, &context.run_dir, context.command.join(" "), patience)?;
     let image = Image::of_self()?;
     if let Some(refused) = image.refused() {
         output::complain(&format!("relight: {refused}\n"));
@@ -152,13 +160,22 @@ fn omp_threads(context: &NodeContext) -> Option<String> {
 /// Whoever only asks whether a run runs holds its lock for a moment.
 const LOOKING: Duration = Duration::from_millis(300);
 
+/// After the end of a grant its guardian kills and reaps.
+const FENCED: Duration = Duration::from_secs(10);
+
 /// The lock of a run on this node. The private directory depends on the environment: a run that was started
 /// from a session with another one is found, too.
-fn lock(process: &Process, private: &Path, run_dir: &Path, command: String) -> Result<Lock, Failure> {
+fn lock(
+    process: &Process,
+    private: &Path,
+    run_dir: &Path,
+    command: String,
+    patience: Duration,
+) -> Result<Lock, Failure> {
     let run = run_dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let holder = Holder { pid: std::process::id(), started_ms: clock::now().wall_ms, command };
     let elsewhere: Vec<PathBuf> = lock_places(process).into_iter().filter(|place| place != private).collect();
-    let until = Instant::now() + LOOKING;
+    let until = Instant::now() + patience;
     loop {
         let other = elsewhere.iter().find_map(|place| Lock::held_by(place, &run, run_dir));
         let holder = match other {

@@ -7,6 +7,7 @@ use super::{interpreter, landing, program, show};
 use crate::domain::env;
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{AgentConfig, Settings};
+use crate::domain::slurm_env::SlurmPlace;
 use crate::domain::spec::ProgramKind;
 
 /// Everything that a run is started from.
@@ -53,7 +54,11 @@ pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> R
     if process.cwd_is_gone {
         return Err(UsageError::NoDirectory.into());
     }
+    SlurmPlace::read(&process.known).map_err(UsageError::from)?;
     let mut settings = settings(process, options, program)?;
+    if let Some(sentence) = settings.out_of_place() {
+        return Err(UsageError::OutOfPlace(sentence).into());
+    }
     if program.is_empty() {
         return Err(UsageError::NoProgram.into());
     }
@@ -70,6 +75,9 @@ pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> R
     };
     count_in_job(&mut settings);
     let mut context = settings.node_context(&process.cwd, python, process.env.clone());
+    let slurm_here = interpreter::which("srun", process.var(env::PATH), &process.cwd).is_some();
+    // Whoever sees no commands of Slurm in a step that Slurm started is in a container.
+    context.place.contained = !context.place.token.is_empty() && !slurm_here;
     context.command = process.command.clone();
     context.fallbacks = process.var(env::RELIGHT_FORCE_FALLBACK).unwrap_or_default().to_owned();
     context.log_filter = process.var(env::RELIGHT_LOG).map(str::to_owned);

@@ -70,6 +70,8 @@ variables! {
     RELIGHT_SUPERVISED = Both "RELIGHT_SUPERVISED": "`1` for an agent that `relight srun` started: it never starts a supervisor of its own.";
     RELIGHT_NODELIST = Both "RELIGHT_NODELIST": "What `relight srun` tells its agents: the nodes of the run in order, as Slurm writes them.";
     RELIGHT_HEADER_TASKS = Both "RELIGHT_HEADER_TASKS": "What `relight srun` tells its agents: the tasks per node that the job's header asks for.";
+    RELIGHT_LAUNCH = Both "RELIGHT_LAUNCH": "What `relight srun` tells its agents: a random word, the same for all agents of one launch and of no other.";
+    RELIGHT_SPARES = Reads "RELIGHT_SPARES": "Default of `--spares`.";
     RELIGHT_CONFIG = Reads "RELIGHT_CONFIG": "Default of `--config`.";
     RELIGHT_LOST_AFTER = Reads "RELIGHT_LOST_AFTER": "Default of `--lost-after`.";
     RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
@@ -119,6 +121,7 @@ variables! {
     SLURM_STEP_ID = Reads "SLURM_STEP_ID": "Tells a step from a batch script and from the prompt of `salloc`.";
     SLURM_STEP_TASKS_PER_NODE = Reads "SLURM_STEP_TASKS_PER_NODE": "Tasks of the step by node: one agent per node is enough.";
     SLURM_RESTART_COUNT = Reads "SLURM_RESTART_COUNT": "How often Slurm has requeued the job.";
+    SLURM_LAUNCH_NODE_IPADDR = Reads "SLURM_LAUNCH_NODE_IPADDR": "An address of the network that the nodes share: of several addresses of a node, others are told the one that faces it.";
     SLURM_PROCID = Reads "SLURM_PROCID": "The task within the step.";
     SLURM_LOCALID = Reads "SLURM_LOCALID": "The task within its node: one of several agents on a node says why they do not start.";
     SLURM_NODEID = Reads "SLURM_NODEID": "The node within the step.";

@@ -232,3 +232,26 @@ fn alone_the_grant_is_for_ever() {
     bed.event(0, Event::LinkUp(Link(0)));
     assert_eq!(granted(&bed.ack(1, 0, 1, 1, 5_000)), []);
 }
+
+#[test]
+fn a_leader_that_says_nothing_for_as_long_as_a_grant_may_last_is_silent() {
+    let mut bed = Bed::beating();
+    bed.ack(1, 0, 1, 1, 5_300);
+    let silent = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::LeaderSilent { .. }));
+    for ms in (500..=5_300).step_by(400) {
+        assert!(!silent(&bed.tick(ms)), "{ms}");
+    }
+    let since = BootTime::from_millis(1);
+    assert!(bed.tick(5_301).contains(&Effect::LeaderSilent { since }));
+    assert!(!silent(&bed.tick(8_000)), "once");
+    bed.welcome(8_100, LEADER, 0, false);
+    assert!(!silent(&bed.tick(13_300)));
+    assert!(silent(&bed.tick(13_400)), "and again after it was heard");
+    let mut alone = Bed::new();
+    let numbers = Box::new(numbers());
+    alone.event(
+        0,
+        Event::Welcome { leader: LEADER, term: Term(0), forever: true, previous_leader_dead: false, numbers },
+    );
+    assert!(!silent(&alone.tick(60_000)), "a grant for ever needs nobody");
+}

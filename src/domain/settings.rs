@@ -5,13 +5,16 @@
 mod args;
 mod file;
 mod key;
+mod launch;
 mod resolve;
+mod rows;
 mod value;
 
 pub use args::{Args, Facts};
 pub use file::{ConfigFile, FileError, Line};
 pub use key::{IGNORED, Key};
-pub use resolve::{AgentConfig, NodeContext, Place, Row, Settings, SettingsError};
+pub use resolve::{AgentConfig, NodeContext, Place, Settings, SettingsError};
+pub use rows::Row;
 pub use value::{
     LogDir, Nodes, Nproc, Origin, StreamMap, Streams, Value, ValueProblem, duration_ms, stream_map,
 };

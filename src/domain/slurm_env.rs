@@ -56,6 +56,10 @@ pub struct SlurmPlace {
     pub cpus: Option<u32>,
     /// GPUs of the job or step on this node; `None` where Slurm knows of none.
     pub gpus: Option<u32>,
+    /// What the supervisor calls this launch.
+    pub launch: Option<String>,
+    /// The address of the node where the step was started.
+    pub launch_address: Option<String>,
     /// Components of a heterogeneous job; 1 for any other.
     pub components: u32,
 }
@@ -99,6 +103,8 @@ impl SlurmPlace {
             header_tasks: vars.header_tasks(form),
             cpus: vars.text(env::SLURM_JOB_CPUS_PER_NODE).and_then(Counts::parse).and_then(|c| c.same()),
             gpus: vars.number(env::SLURM_GPUS_ON_NODE),
+            launch: vars.text(env::RELIGHT_LAUNCH).map(str::to_owned),
+            launch_address: vars.text(env::SLURM_LAUNCH_NODE_IPADDR).map(str::to_owned),
             components: vars.number(env::SLURM_HET_SIZE).unwrap_or(1).max(1),
         }))
     }

@@ -46,6 +46,8 @@ fn a_batch_script() {
         header_tasks: Some(8),
         cpus: Some(96),
         gpus: Some(8),
+        launch: None,
+        launch_address: None,
         components: 1,
     };
     assert_eq!(found, expected);

@@ -4,3 +4,4 @@
 pub mod handshake;
 pub mod secret;
 pub mod session;
+pub mod tcp;

@@ -214,6 +214,15 @@ impl<In: DeserializeOwned, Out: Serialize> Session<In, Out> {
         &self.receiver.peer
     }
 
+    /// The same session with the messages that go with the other end's role, which is known only now.
+    #[must_use]
+    pub fn carrying<A, B>(self) -> Session<A, B> {
+        let Sender { stream, coat, buffer, .. } = self.sender;
+        let sender = Sender { stream, coat, buffer, message: PhantomData };
+        let Receiver { stream, peer, coat, buffer, .. } = self.receiver;
+        Session { sender, receiver: Receiver { stream, peer, coat, buffer, message: PhantomData } }
+    }
+
     /// Sends one message; see [`Sender::send`].
     pub async fn send(&mut self, message: &Out) -> Result<(), SessionError> {
         self.sender.send(message).await

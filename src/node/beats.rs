@@ -1,110 +1,163 @@
-//! The beat thread: lease and authority, with connections of their own, so that liveness never waits behind
-//! work. Not started where grants are for ever.
+//! The beat thread: lease and authority, and the beat connections between nodes. Nothing else runs on it, so that a
+//! control thread which is busy costs no beat, and one that is stuck is seen from the outside.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::link::Names;
-use super::tasks;
+use super::listener::{Listener, Taken};
+use super::tasks::{self, Owned};
+use super::whereabouts::{At, Whereabouts};
 use crate::agent::driver::Input;
 use crate::domain::agent::Event as AgentEvent;
 use crate::domain::authority::{Authority, Effect as AuthorityEffect, Event as AuthorityEvent};
 use crate::domain::coordinator::Event as CoordinatorEvent;
+use crate::domain::ids::NodeName;
 use crate::domain::lease::{Effect as LeaseEffect, Event as LeaseEvent, Lease, Link};
 use crate::domain::mutant::Mutants;
 use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::time::earlier;
 use crate::domain::wire::{Ack, Beat};
 use crate::net::handshake::Role;
-use crate::net::session::Session;
+use crate::net::session::{Sender, Session};
+use crate::net::tcp;
 use crate::sys::clock;
 use crate::sys::page::Page;
 
-/// Beats or acknowledgements that wait to be written on one link.
+/// Frames that wait to be written; beats that find no room are lost, which the machines survive.
 const QUEUE: usize = 16;
-/// Bytes in the pipe of a link.
+/// Bytes in the pipe.
 const PIPE: usize = 16 << 10;
-/// How often the tick of the control thread is looked at while nothing else happens.
+/// The page's tick is looked at so often at least.
 const LOOK: Duration = Duration::from_secs(1);
+/// For a beat connection to be made; the second link is dialled while the first still tries.
+const DIAL: Duration = Duration::from_secs(2);
+/// Links that were taken are numbered from here, those that were dialled from 0.
+const TAKEN: u64 = 1 << 32;
 
-/// What the beat thread is told.
+/// What the other threads tell this one, and its tasks each other.
 pub(crate) enum Told {
+    /// For the lease.
     Lease(LeaseEvent),
+    /// For the authority.
     Authority(AuthorityEvent),
-    /// From a link: it is open.
-    Opened(Link, mpsc::Sender<Beat>, mpsc::Sender<Ack>),
+    /// A dialled link is open.
+    Dialled(Link, mpsc::Sender<Beat>, Owned),
 }
 
-/// Who hears of it.
+/// Who listens to what.
 pub(crate) struct Listeners {
     pub(crate) agent: mpsc::UnboundedSender<Input>,
     pub(crate) coordinator: mpsc::UnboundedSender<CoordinatorEvent>,
+    /// Control connections that were taken here.
+    pub(crate) sessions: mpsc::UnboundedSender<Taken>,
 }
 
-/// The way in; any thread may hold one.
+/// What the thread is made from.
+pub(crate) struct Parts {
+    pub(crate) names: Names,
+    pub(crate) page: Arc<Page>,
+    pub(crate) listeners: Listeners,
+    /// Where other nodes come in; none in a world of one node.
+    pub(crate) socket: Option<std::net::TcpListener>,
+    /// A coordinator lives here.
+    pub(crate) leads: Arc<AtomicBool>,
+    pub(crate) at: Whereabouts,
+    /// After so long without a sign a connection is gone.
+    pub(crate) silence: Duration,
+}
+
+/// The near end.
 #[derive(Clone)]
 pub(crate) struct Beats(mpsc::UnboundedSender<Told>);
 
 impl Beats {
     /// Starts the thread.
-    pub(crate) fn start(names: Names, page: Arc<Page>, listeners: Listeners) -> io::Result<Self> {
+    pub(crate) fn start(parts: Parts) -> io::Result<Self> {
         let (sender, inbox) = mpsc::unbounded_channel();
         let beats = Self(sender.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         std::thread::Builder::new().name("beats".into()).spawn(move || {
             let local = LocalSet::new();
-            let task = Task {
-                lease: Lease::new(names.incarnation, Mutants::NONE),
-                authority: Authority::new(Mutants::NONE),
-                names: Rc::new(names),
-                page,
-                listeners,
-                own: sender,
-                links: BTreeMap::new(),
-                held: false,
-            };
-            local.block_on(&runtime, task.run(inbox));
+            local.block_on(&runtime, begin(parts, sender, inbox));
         })?;
         Ok(beats)
     }
 
     pub(crate) fn tell(&self, told: Told) {
+        // The thread ends with the process.
         let _ = self.0.send(told);
     }
+}
+
+async fn begin(parts: Parts, own: mpsc::UnboundedSender<Told>, inbox: mpsc::UnboundedReceiver<Told>) {
+    let Parts { names, page, listeners, socket, leads, at, silence } = parts;
+    let names = Rc::new(names);
+    let (taken, arrivals) = mpsc::unbounded_channel();
+    if let Some(socket) = socket {
+        let listener = Listener { socket, names: names.clone(), leads, silence, taken: taken.clone() };
+        tasks::spawn(listener.serve());
+    }
+    let task = Task {
+        lease: Lease::new(names.incarnation, Mutants::NONE),
+        authority: Authority::new(Mutants::NONE),
+        dialler: Rc::new(Dialler { names, at, silence, own, taken }),
+        page,
+        listeners,
+        dialled: BTreeMap::new(),
+        taken: BTreeMap::new(),
+        next: TAKEN,
+        held: false,
+    };
+    task.run(inbox, arrivals).await;
 }
 
 struct Task {
     lease: Lease,
     authority: Authority,
-    names: Rc<Names>,
+    dialler: Rc<Dialler>,
     page: Arc<Page>,
     listeners: Listeners,
-    own: mpsc::UnboundedSender<Told>,
-    links: BTreeMap<Link, (mpsc::Sender<Beat>, mpsc::Sender<Ack>)>,
+    dialled: BTreeMap<Link, (mpsc::Sender<Beat>, Owned)>,
+    taken: BTreeMap<Link, (NodeName, mpsc::Sender<Ack>, Owned)>,
+    next: u64,
+    /// The coordinator was told that it has authority.
     held: bool,
 }
 
 impl Task {
-    async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Told>) {
+    async fn run(
+        mut self,
+        mut inbox: mpsc::UnboundedReceiver<Told>,
+        mut arrivals: mpsc::UnboundedReceiver<Taken>,
+    ) {
         loop {
             let now = clock::boot();
             let wanted = earlier(self.lease.deadline(), self.authority.deadline());
             let left = wanted.map_or(LOOK, |at| at.since(now)).min(LOOK);
-            match tokio::time::timeout(left, inbox.recv()).await {
-                Ok(None) => return,
-                Ok(Some(Told::Lease(event))) => self.lease(event),
-                Ok(Some(Told::Authority(event))) => self.authority(event),
-                Ok(Some(Told::Opened(link, beats, acks))) => {
-                    self.links.insert(link, (beats, acks));
-                    self.lease(LeaseEvent::LinkUp(link));
-                }
-                Err(_) => {
+            tokio::select! {
+                told = inbox.recv() => match told {
+                    None => return,
+                    Some(Told::Lease(event)) => self.lease(event),
+                    Some(Told::Authority(event)) => self.authority(event),
+                    Some(Told::Dialled(link, beats, reader)) => {
+                        self.dialled.insert(link, (beats, reader));
+                        self.lease(LeaseEvent::LinkUp(link));
+                    }
+                },
+                Some(arrival) = arrivals.recv() => match arrival {
+                    Taken::Beats(session) => self.take(session),
+                    other => drop(self.listeners.sessions.send(other)),
+                },
+                () = tokio::time::sleep(left) => {
                     self.lease(LeaseEvent::Tick { tick: self.page.tick() });
                     self.authority(AuthorityEvent::Tick);
                 }
@@ -118,10 +171,9 @@ impl Task {
         for effect in out.take_effects() {
             match effect {
                 LeaseEffect::Dial(link) => self.dial(link),
-                LeaseEffect::CloseLink(link) => drop(self.links.remove(&link)),
+                LeaseEffect::CloseLink(link) => drop(self.dialled.remove(&link)),
                 LeaseEffect::SendBeat { link, beat } => {
-                    // A full queue is a link that does not move; the lease dials another.
-                    let _ = self.links.get(&link).map(|(beats, _)| beats.try_send(beat));
+                    let _ = self.dialled.get(&link).map(|(beats, _)| beats.try_send(beat));
                 }
                 LeaseEffect::LeaderSilent { since } => {
                     let _ = self.listeners.agent.send(Input::Event(AgentEvent::LeaderSilent { since }));
@@ -141,10 +193,12 @@ impl Task {
         for effect in out.take_effects() {
             let told = match effect {
                 AuthorityEffect::SendAck { node: _, link, ack } => {
-                    let _ = self.links.get(&link).map(|(_, acks)| acks.try_send(ack));
+                    let _ = self.taken.get(&link).map(|(_, acks, _)| acks.try_send(ack));
                     continue;
                 }
                 AuthorityEffect::Silent { node, since } => {
+                    // It dials anew if it lives: what is still on its way counts no more.
+                    self.taken.retain(|_, (of, _, _)| *of != node);
                     CoordinatorEvent::Silent { node, silent: now.boot.since(since) }
                 }
                 AuthorityEffect::Quiet { node, since } => {
@@ -169,59 +223,107 @@ impl Task {
         }
     }
 
-    /// Opens a link to the coordinator in this process.
     fn dial(&self, link: Link) {
-        let (own, names) = (self.own.clone(), self.names.clone());
+        let dialler = self.dialler.clone();
         tasks::spawn(async move {
-            if open(link, &own, &names).await.is_none() {
-                let _ = own.send(Told::Lease(LeaseEvent::LinkDown(link)));
+            if dialler.open(link).await.is_none() {
+                dialler.tell(Told::Lease(LeaseEvent::LinkDown(link)));
             }
         });
     }
+
+    /// A node's beats arrive here from now on.
+    fn take(&mut self, session: Session<Beat, Ack>) {
+        let node = session.peer().identity.node.clone();
+        let link = Link(self.next);
+        self.next += 1;
+        let (sender, mut receiver) = session.split();
+        let acks = write(sender);
+        let (dialler, of) = (self.dialler.clone(), node.clone());
+        let reader = Owned::spawn(async move {
+            while let Ok(beat) = receiver.recv().await {
+                let node = of.clone();
+                dialler.tell(Told::Authority(AuthorityEvent::Beat { node, link, beat }));
+            }
+        });
+        // Two links of a node may be open at one time; more are remains that its lease gave up.
+        let older: Vec<Link> =
+            self.taken.iter().filter(|(_, (other, ..))| *other == node).map(|(link, _)| *link).collect();
+        for link in older.iter().rev().skip(1) {
+            self.taken.remove(link);
+        }
+        self.taken.insert(link, (node, acks, reader));
+    }
 }
 
-async fn open(link: Link, own: &mpsc::UnboundedSender<Told>, names: &Names) -> Option<()> {
-    let (near, far) = tokio::io::duplex(PIPE);
-    let (beat, coordinator) = (names.identity(Role::Beat), names.identity(Role::Coordinator));
-    let (dialled, taken) = tokio::join!(
-        Session::<Ack, Beat>::connect(near, &beat, &names.secret),
-        Session::<Beat, Ack>::accept(far, &coordinator, &names.secret),
-    );
-    let (dialled, taken) = (dialled.ok()?, taken.ok()?);
-    let node = taken.peer().identity.node.clone();
-    let (beats, mut beats_out) = mpsc::channel::<Beat>(QUEUE);
-    let (acks, mut acks_out) = mpsc::channel::<Ack>(QUEUE);
-    let (mut beat_sender, mut ack_receiver) = dialled.split();
-    let (mut ack_sender, mut beat_receiver) = taken.split();
+/// Opens beat connections.
+struct Dialler {
+    names: Rc<Names>,
+    at: Whereabouts,
+    silence: Duration,
+    own: mpsc::UnboundedSender<Told>,
+    taken: mpsc::UnboundedSender<Taken>,
+}
+
+impl Dialler {
+    fn tell(&self, told: Told) {
+        let _ = self.own.send(told);
+    }
+
+    /// Opens one link to the coordinator, wherever it is.
+    async fn open(self: &Rc<Self>, link: Link) -> Option<()> {
+        let session = match self.at.get() {
+            At::Unknown => return None,
+            At::Here => {
+                let (near, far) = tokio::io::duplex(PIPE);
+                let (taken, dialled) = tokio::join!(self.accept(far), self.connect(near));
+                let _ = self.taken.send(Taken::Beats(taken?));
+                dialled?
+            }
+            At::There(address) => {
+                let stream = tcp::dial(&[address], DIAL).await.ok()?;
+                tcp::tune(&stream, self.silence);
+                self.connect(stream).await?
+            }
+        };
+        let (sender, mut receiver) = session.split();
+        let beats = write(sender);
+        let told = self.clone();
+        let reader = Owned::spawn(async move {
+            while let Ok(ack) = receiver.recv().await {
+                told.tell(Told::Lease(LeaseEvent::Acked { link, ack }));
+            }
+            told.tell(Told::Lease(LeaseEvent::LinkDown(link)));
+        });
+        self.tell(Told::Dialled(link, beats, reader));
+        Some(())
+    }
+
+    async fn connect<S>(&self, stream: S) -> Option<Session<Ack, Beat>>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        Session::connect(stream, &self.names.identity(Role::Beat), &self.names.secret).await.ok()
+    }
+
+    async fn accept<S>(&self, stream: S) -> Option<Session<Beat, Ack>>
+    where
+        S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        Session::accept(stream, &self.names.identity(Role::Coordinator), &self.names.secret).await.ok()
+    }
+}
+
+/// A queue whose messages go out until nobody holds it.
+fn write<T: serde::Serialize + 'static>(mut sender: Sender<T>) -> mpsc::Sender<T> {
+    let (queue, mut messages) = mpsc::channel::<T>(QUEUE);
     tasks::spawn(async move {
-        while let Some(beat) = beats_out.recv().await {
-            if beat_sender.send(&beat).await.is_err() {
+        while let Some(message) = messages.recv().await {
+            if sender.send(&message).await.is_err() {
                 break;
             }
         }
-        beat_sender.close().await;
+        sender.close().await;
     });
-    tasks::spawn(async move {
-        while let Some(ack) = acks_out.recv().await {
-            if ack_sender.send(&ack).await.is_err() {
-                break;
-            }
-        }
-        ack_sender.close().await;
-    });
-    let told = own.clone();
-    tasks::spawn(async move {
-        while let Ok(beat) = beat_receiver.recv().await {
-            let _ = told.send(Told::Authority(AuthorityEvent::Beat { node: node.clone(), link, beat }));
-        }
-    });
-    let told = own.clone();
-    tasks::spawn(async move {
-        while let Ok(ack) = ack_receiver.recv().await {
-            let _ = told.send(Told::Lease(LeaseEvent::Acked { link, ack }));
-        }
-        let _ = told.send(Told::Lease(LeaseEvent::LinkDown(link)));
-    });
-    let _ = own.send(Told::Opened(link, beats, acks));
-    Some(())
+    queue
 }

@@ -3,25 +3,29 @@
 
 use std::cell::RefCell;
 use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
-use super::beats::{Beats, Listeners};
+use super::beats::{Beats, Listeners, Parts as BeatParts};
+use super::finding::Found;
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
-use super::link::{Line, Names};
+use super::link::{Line, Names, Search};
 use super::probe::Probe;
 use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
 use super::tasks;
 use super::telemetry;
 use super::teller::Teller;
+use super::whereabouts::Whereabouts;
 use super::workers::{LOGS, STORE, Workers};
 use super::{Boot, Inheritance};
 use crate::agent::driver::{Driver as AgentDriver, Input, Parts as AgentParts};
@@ -32,17 +36,20 @@ use crate::domain::console::Console;
 use crate::domain::coordinator::{Coordinator, CoordinatorConfig, Event as CoordinatorEvent, SNAPSHOT_EVERY};
 use crate::domain::exit_code;
 use crate::domain::guardian::{Start, ToAgent, ToGuardian};
+use crate::domain::ids::Term;
 use crate::domain::ledger::Ledger;
 use crate::domain::mutant::Mutants;
-use crate::domain::record::{Ground, Kind, Outcome};
-use crate::domain::spec::{GrantMode, RunSpec};
+use crate::domain::record::Ground;
+use crate::domain::spec::{GrantMode, LaunchPlace};
 use crate::domain::wire::Survivor;
 use crate::ipc::guardian::{decode, encode};
 use crate::logs::pump::{Config as PumpConfig, Event as PumpEvent, Handle, Pump, PumpError};
 use crate::net::secret::Secret;
-use crate::store::layout::{OpenOptions, Opened};
+use crate::net::tcp;
+use crate::store::hint::{HINT_VERSION, Hint};
+use crate::store::layout::Opened;
 use crate::sys::page::Page;
-use crate::sys::{clock, procfs, random};
+use crate::sys::{addresses, procfs, random};
 
 /// How long the store worker may take to write what is left at the end.
 const STORE_FLUSH: Duration = Duration::from_secs(2);
@@ -63,7 +70,7 @@ pub(crate) struct Parts {
 }
 
 /// Why nothing runs, or nothing more.
-enum Stop {
+pub(super) enum Stop {
     /// One sentence and a hint, and the exit code.
     Say(u8, String, String),
     /// Nothing to say.
@@ -177,17 +184,17 @@ fn start_pump(boot: &Boot, workers: &Rc<Workers>) -> Result<Pump, PumpError> {
     Ok(pump)
 }
 
-struct Life {
-    boot: Boot,
+pub(super) struct Life {
+    pub(super) boot: Boot,
     page: Arc<Page>,
     processes: Processes,
     inbox: UnboundedSender<Input>,
-    events: UnboundedReceiver<Input>,
+    pub(super) events: UnboundedReceiver<Input>,
     ignore_hangup: bool,
     pump: Handle,
-    store: StoreLine,
+    pub(super) store: StoreLine,
     probe: Probe,
-    teller: Teller,
+    pub(super) teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }
 
@@ -198,9 +205,8 @@ impl Life {
         if start.restarts > 0 {
             self.teller.returned();
         }
-        let opened = self.open(&start).await?;
-        let ledger = self.ledger(&opened)?;
-        let secret = Secret::from_hex(&opened.secret).map_err(|_| {
+        let found = self.find(&start).await?;
+        let secret = Secret::from_hex(&found.opened.secret).map_err(|_| {
             Stop::Say(exit_code::USAGE, "the secret of the run directory is damaged".into(), String::new())
         })?;
         let names = Names {
@@ -209,7 +215,7 @@ impl Life {
             incarnation: start.incarnation,
             secret,
         };
-        self.join(names, start, *opened, ledger).await
+        self.join(names, start, found).await
     }
 
     /// The guardian says first which life this is.
@@ -224,89 +230,6 @@ impl Life {
         Err(Stop::Quietly(exit_code::FAILED))
     }
 
-    /// Opens the run directory; a signal that means stop is heard meanwhile.
-    async fn open(&mut self, start: &Start) -> Result<Box<Opened>, Stop> {
-        let opened = self.open_once().await?;
-        let Some(previous) = &opened.previous else { return Ok(opened) };
-        let leader = opened.records.iter().rev().find(|r| r.kind == Kind::Lead).map(|r| r.writer.incarnation);
-        if leader.is_some_and(|life| start.clean_of.contains(&life)) {
-            // An earlier agent of this launch looked already.
-            return Ok(opened);
-        }
-        let same = previous.command == command(&self.boot.spec);
-        if !same {
-            let dir = self.boot.context.run_dir.clone();
-            let store = self.store.clone();
-            let aside = self.hearing(store.set_aside(dir)).await??;
-            self.teller.say(&format!(
-                "run {} had another command line: this is a new run; the earlier one lies in {}",
-                self.boot.spec.run_id,
-                aside.display()
-            ));
-            return self.open_once().await;
-        }
-        if previous.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Finished) {
-            self.teller.say(&format!(
-                "run {} has finished already; nothing to do (another --run-id starts a new run)",
-                self.boot.spec.run_id
-            ));
-            return Err(Stop::Quietly(exit_code::FINISHED));
-        }
-        Ok(opened)
-    }
-
-    async fn open_once(&mut self) -> Result<Box<Opened>, Stop> {
-        let options = OpenOptions {
-            dir: self.boot.context.run_dir.clone(),
-            run: self.boot.spec.run_id.clone(),
-            create: true,
-            make_parents: self.boot.make_parents,
-            command: command(&self.boot.spec),
-            wall_ms: clock::now().wall_ms,
-        };
-        let store = self.store.clone();
-        Ok(self.hearing(store.open(options)).await??)
-    }
-
-    /// Waits for something, unless a signal says stop first.
-    async fn hearing<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Stop> {
-        tokio::pin!(wait);
-        loop {
-            tokio::select! {
-                biased;
-                done = &mut wait => return Ok(done),
-                input = self.events.recv() => {
-                    let Some(Input::Process(ProcessEvent::FromGuardian(bytes))) = input else { continue };
-                    if let Ok(ToAgent::Signal(info)) = decode(&bytes)
-                        && info.is_stop()
-                    {
-                        return Err(Stop::Quietly(exit_code::SIGNAL_BASE.saturating_add(info.no)));
-                    }
-                }
-            }
-        }
-    }
-
-    fn ledger(&self, opened: &Opened) -> Result<Ledger, Stop> {
-        let journal = self.boot.context.run_dir.join("journal");
-        let say = |text: String, what: &str| {
-            let hint = format!("{what}, or start with another --run-id; nothing was changed");
-            Stop::Say(exit_code::USAGE, format!("{} {text}", journal.display()), hint)
-        };
-        const LOOK: &str = "look at the files";
-        if let Some(why) = &opened.unreadable_tail {
-            let text =
-                format!("is damaged: its last record, {}, cannot be read ({why})", opened.records.len());
-            return Err(say(text, LOOK));
-        }
-        let ledger = Ledger::replay(&opened.records).map_err(|e| say(format!("is damaged: {e}"), LOOK))?;
-        if let Some(seq) = ledger.foreign() {
-            let text = format!("goes on with records of a newer relight, from {seq} on");
-            return Err(say(text, "use the newer relight"));
-        }
-        Ok(ledger)
-    }
-
     /// Shared memory, the run directory, the logs, and where the ranks work.
     fn places(&self) -> Vec<PathBuf> {
         let context = &self.boot.context;
@@ -315,63 +238,120 @@ impl Life {
         places
     }
 
-    /// Runs the tasks until both say that they are done.
-    async fn join(&mut self, names: Names, start: Start, opened: Opened, ledger: Ledger) -> Result<u8, Stop> {
-        let ground = ground(&ledger, &start);
-        if ground == Ground::Returned
+    /// Runs the tasks until all say that they are done.
+    async fn join(&mut self, names: Names, start: Start, found: Found) -> Result<u8, Stop> {
+        let Found { opened, ledger, leads } = found;
+        if leads == Some(Ground::Returned)
             && let Some(end) = ledger.end()
         {
             return Ok(end.code);
         }
-        let spec = self.boot.spec.clone();
+        let (socket, addresses) = self.listen(&names)?;
         let (to_coordinator, from_others) = mpsc::unbounded_channel();
-        *self.coordinator.borrow_mut() = Some(to_coordinator.clone());
-        let (done, mut finished) = mpsc::unbounded_channel();
-        let line = Line::new(names.clone(), self.inbox.clone());
-        line.listen(to_coordinator.clone());
-        let beats = self.beats(&spec, &names, to_coordinator)?;
+        let at = Whereabouts::unknown();
+        let line = Line::new(names.clone(), self.inbox.clone(), self.search(), at.clone());
+        let answers = Arc::new(AtomicBool::new(leads.is_some()));
+        let beats = self.beats(&names, socket, &answers, at, &line, to_coordinator.clone())?;
         let board = Board::new(self.store.clone());
-        let hooks = CoordinatorHooks {
-            line: line.clone(),
-            teller: self.teller.clone(),
-            board: board.clone(),
-            beats: beats.clone(),
-            store: self.store.clone(),
-            probe: self.probe.clone(),
-            places: self.places(),
-            node: names.node.clone(),
-            incarnation: names.incarnation,
-            ground,
-            numbers: spec.numbers.clone(),
-            done: done.clone(),
-        };
-        let coordinator = self.coordinator_machine(&names, &start, ground, &opened, ledger);
-        tasks::spawn(CoordinatorDriver::new(coordinator, hooks).run(from_others));
+        let (done, mut finished) = mpsc::unbounded_channel();
+        match leads {
+            None => self.teller.follow(),
+            Some(ground) => {
+                *self.coordinator.borrow_mut() = Some(to_coordinator.clone());
+                line.listen(to_coordinator);
+                let hooks = CoordinatorHooks {
+                    line: line.clone(),
+                    teller: self.teller.clone(),
+                    board: board.clone(),
+                    beats: beats.clone(),
+                    store: self.store.clone(),
+                    probe: self.probe.clone(),
+                    places: self.places(),
+                    hint: self.hint(&names, &opened, &addresses),
+                    answers,
+                    incarnation: names.incarnation,
+                    ground,
+                    numbers: self.boot.spec.numbers.clone(),
+                    done: done.clone(),
+                };
+                let machine = self.coordinator_machine(&names, &start, ground, &opened, ledger, addresses);
+                tasks::spawn(CoordinatorDriver::new(machine, hooks).run(from_others));
+            }
+        }
         let hooks = AgentHooks {
             line,
             teller: self.teller.clone(),
             board,
             beats,
             page: self.page.clone(),
-            numbers: spec.numbers.clone(),
+            numbers: self.boot.spec.numbers.clone(),
             inbox: self.inbox.clone(),
             done,
         };
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);
         let (_, empty) = mpsc::unbounded_channel();
         tasks::spawn(agent.run(std::mem::replace(&mut self.events, empty)));
-        Ok(wait_for_both(&mut finished).await)
+        Ok(wait_for_all(&mut finished, leads.is_some()).await)
+    }
+
+    /// Where others reach this node, best address first; none in a launch of one machine.
+    fn listen(&mut self, names: &Names) -> Result<(Option<TcpListener>, Vec<String>), Stop> {
+        let place = &self.boot.context.place;
+        if place.token.is_empty() {
+            return Ok((None, Vec::new()));
+        }
+        let failed = |error| cannot_begin(&format!("no port to listen on: {error}"));
+        let socket = tcp::listen(&names.secret).map_err(failed)?;
+        let port = socket.local_addr().map_err(failed)?.port();
+        let own = reachable(place);
+        self.boot.node.address = own[0].to_string();
+        self.boot.node.port = port;
+        Ok((Some(socket), own.into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect()))
+    }
+
+    /// After so long without a sign a connection is gone.
+    fn silence(&self) -> Duration {
+        const LEAST: Duration = Duration::from_secs(6);
+        const BEYOND: Duration = Duration::from_secs(3);
+        Duration::from_millis(self.boot.spec.numbers.lost_ms).max(LEAST) + BEYOND
+    }
+
+    fn search(&self) -> Search {
+        let context = &self.boot.context;
+        Search {
+            store: self.store.clone(),
+            dir: context.run_dir.clone(),
+            place: context.place.clone(),
+            silence: self.silence(),
+        }
+    }
+
+    fn hint(&self, names: &Names, opened: &Opened, addresses: &[String]) -> Hint {
+        Hint {
+            v: HINT_VERSION,
+            store: opened.store.clone(),
+            launch: self.boot.context.place.token.clone(),
+            term: Term(0),
+            node: names.node.clone(),
+            addresses: addresses.to_vec(),
+        }
     }
 
     fn beats(
         &self,
-        spec: &RunSpec,
         names: &Names,
+        socket: Option<TcpListener>,
+        answers: &Arc<AtomicBool>,
+        at: Whereabouts,
+        line: &Line,
         coordinator: UnboundedSender<CoordinatorEvent>,
     ) -> Result<Option<Beats>, Stop> {
-        if spec.numbers.grant == GrantMode::Auto && spec.max_nodes == 1 && spec.spares == 0 {
+        let spec = &self.boot.spec;
+        let alone = spec.numbers.grant == GrantMode::Auto && spec.max_nodes == 1 && spec.spares == 0;
+        if alone && socket.is_none() {
             return Ok(None);
         }
+        // The control thread counts as alive as long as this count goes up.
         let page = self.page.clone();
         tasks::spawn(async move {
             loop {
@@ -379,10 +359,24 @@ impl Life {
                 tokio::time::sleep(TICK).await;
             }
         });
-        let listeners = Listeners { agent: self.inbox.clone(), coordinator };
+        let (sessions, mut taken) = mpsc::unbounded_channel();
+        let line = line.clone();
+        tasks::spawn(async move {
+            while let Some(session) = taken.recv().await {
+                line.take(session);
+            }
+        });
+        let parts = BeatParts {
+            names: names.clone(),
+            page: self.page.clone(),
+            listeners: Listeners { agent: self.inbox.clone(), coordinator, sessions },
+            socket,
+            leads: answers.clone(),
+            at,
+            silence: self.silence(),
+        };
         // Without beats there would be no grants: never run on as if they were for ever.
-        let started = Beats::start(names.clone(), self.page.clone(), listeners);
-        started.map(Some).map_err(|error| cannot_begin(&format!("the beat thread: {error}")))
+        Beats::start(parts).map(Some).map_err(|error| cannot_begin(&format!("the beat thread: {error}")))
     }
 
     fn coordinator_machine(
@@ -392,7 +386,9 @@ impl Life {
         ground: Ground,
         opened: &Opened,
         ledger: Ledger,
+        addresses: Vec<String>,
     ) -> Coordinator {
+        let nodes = &self.boot.context.place.nodes;
         let config = CoordinatorConfig {
             node: names.node.clone(),
             incarnation: names.incarnation,
@@ -400,8 +396,8 @@ impl Life {
             spec: self.boot.spec.clone(),
             job: self.boot.context.place.job.clone(),
             launch: self.boot.context.place.token.clone(),
-            voters: vec![names.node.clone()],
-            addresses: Vec::new(),
+            voters: if nodes.is_empty() { vec![names.node.clone()] } else { nodes.clone() },
+            addresses,
             ground,
             store: Some(opened.store.clone()),
             snapshot_every: SNAPSHOT_EVERY,
@@ -455,9 +451,9 @@ fn cannot_begin(what: &str) -> Stop {
     Stop::Say(exit_code::FAILED, format!("the agent cannot begin: {what}"), hint)
 }
 
-/// The agent said that it goes; the coordinator has a while to finish.
-async fn wait_for_both(finished: &mut UnboundedReceiver<Done>) -> u8 {
-    let (mut code, mut over) = (None, false);
+/// The agent said that it goes; a coordinator has a while to finish.
+async fn wait_for_all(finished: &mut UnboundedReceiver<Done>, leads: bool) -> u8 {
+    let (mut code, mut over) = (None, !leads);
     loop {
         let next = match code {
             None => finished.recv().await,
@@ -475,13 +471,23 @@ async fn wait_for_both(finished: &mut UnboundedReceiver<Done>) -> u8 {
     }
 }
 
-/// The coordinator of an earlier life of this agent comes back; else this is a launch.
-fn ground(ledger: &Ledger, start: &Start) -> Ground {
-    let own = ledger.leader().is_some_and(|(_, writer)| start.clean_of.contains(&writer.incarnation));
-    if own { Ground::Returned } else { Ground::First }
-}
-
-/// The command line that a run is told apart by.
-fn command(spec: &RunSpec) -> Vec<String> {
-    std::iter::once(spec.program.clone()).chain(spec.args.iter().cloned()).collect()
+/// Addresses of this machine, the one first that somebody chose or that faces the other nodes; never none.
+fn reachable(place: &LaunchPlace) -> Vec<IpAddr> {
+    const MOST: usize = 8;
+    let own = addresses::own();
+    let parse = |text: &Option<String>| text.as_ref().and_then(|text| text.parse::<IpAddr>().ok());
+    let facing = parse(&place.towards).and_then(|peer| {
+        if own.contains(&peer) { Some(peer) } else { addresses::towards(peer).filter(|ip| own.contains(ip)) }
+    });
+    let mut all: Vec<IpAddr> = parse(&place.address).into_iter().chain(facing).collect();
+    for ip in own {
+        if !all.contains(&ip) {
+            all.push(ip);
+        }
+    }
+    all.truncate(MOST);
+    if all.is_empty() {
+        all.push(IpAddr::from([127, 0, 0, 1]));
+    }
+    all
 }

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
 use tokio::sync::mpsc;
@@ -25,6 +26,7 @@ use crate::domain::spec::Numbers;
 use crate::domain::time::BootTime;
 use crate::domain::wire::{ToAgent, ToCoordinator, ToSupervisor};
 use crate::health::protocol::SpaceRow;
+use crate::store::hint::{HINT, Hint};
 use crate::sys::page::Page;
 
 /// Why the process may end.
@@ -63,7 +65,9 @@ impl crate::agent::driver::Hooks for AgentHooks {
         self.line.to_coordinator(frame);
     }
 
-    fn try_reach(&mut self, _node: NodeName, _address: String) {}
+    fn try_reach(&mut self, node: NodeName, address: String) {
+        self.line.try_reach(node, &address);
+    }
 
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool) {
         match &self.beats {
@@ -105,7 +109,10 @@ pub(crate) struct CoordinatorHooks {
     pub(crate) probe: Probe,
     /// Where room is looked at when a world broke.
     pub(crate) places: Vec<PathBuf>,
-    pub(crate) node: NodeName,
+    /// What other nodes find it by.
+    pub(crate) hint: Hint,
+    /// Other nodes are answered.
+    pub(crate) answers: Arc<AtomicBool>,
     pub(crate) incarnation: Incarnation,
     pub(crate) ground: Ground,
     pub(crate) numbers: Numbers,
@@ -140,10 +147,14 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
     }
 
     fn lead(&mut self, term: Term, voters: Vec<NodeName>) {
+        self.hint.term = term;
+        if !self.hint.launch.is_empty() {
+            self.store.write(HINT.to_owned(), self.hint.to_bytes());
+        }
         self.authority(AuthorityEvent::Lead {
             term,
             leader: self.incarnation,
-            own: self.node.clone(),
+            own: self.hint.node.clone(),
             voters,
             numbers: Box::new(self.numbers.clone()),
             earlier: self.ground == Ground::Returned,
@@ -162,9 +173,13 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
         self.authority(AuthorityEvent::Admit { node, incarnation });
     }
 
-    fn disconnect(&mut self, _node: NodeName) {}
+    fn disconnect(&mut self, node: NodeName) {
+        self.line.hang_up(&node);
+    }
 
-    fn supervisor(&mut self, _message: ToSupervisor) {}
+    fn supervisor(&mut self, message: ToSupervisor) {
+        self.line.to_supervisor(message);
+    }
 
     fn report(&mut self, incident: &Incident) {
         self.teller.settled(incident);
@@ -193,6 +208,7 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
     }
 
     fn stand_down(&mut self) {
+        self.answers.store(false, Ordering::Relaxed);
         self.authority(AuthorityEvent::StandDown);
         self.line.close();
         let _ = self.done.send(Done::Coordinator);

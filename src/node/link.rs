@@ -1,22 +1,29 @@
-//! The line between an agent and the coordinator in the same process: the same sessions, frames and drops as
-//! between nodes, over a pipe in memory.
+//! The lines between the agents and the coordinator: over TCP between nodes, over a pipe in memory within one
+//! process, with the same sessions, frames and drops.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use super::tasks;
+use super::listener::Taken;
+use super::store::StoreLine;
+use super::tasks::{self, Owned};
+use super::whereabouts::{At, Whereabouts};
 use crate::agent::driver::Input;
 use crate::domain::agent::Event as AgentEvent;
 use crate::domain::coordinator::Event as CoordinatorEvent;
 use crate::domain::ids::{Incarnation, NodeName, RunId};
-use crate::domain::wire::{ToAgent, ToCoordinator};
+use crate::domain::spec::LaunchPlace;
+use crate::domain::wire::{FromSupervisor, ToAgent, ToCoordinator, ToSupervisor};
 use crate::net::handshake::{Identity, Role};
 use crate::net::secret::Secret;
-use crate::net::session::{Receiver, Sender, Session};
+use crate::net::session::{Receiver, Sender, Session, SessionError};
+use crate::net::tcp;
 
 /// Frames that wait to be written; one more and the link is given up.
 const QUEUE: usize = 1024;
@@ -24,6 +31,10 @@ const QUEUE: usize = 1024;
 const PIPE: usize = 1 << 20;
 /// Before another try when there is no coordinator to talk to.
 const PAUSE: Duration = Duration::from_millis(200);
+/// For a connection to be made.
+const DIAL: Duration = Duration::from_secs(3);
+/// For a peer to answer when the coordinator wants to know whether it can be reached.
+const REACH: Duration = Duration::from_secs(1);
 
 /// Who talks, and with which proof.
 #[derive(Clone)]
@@ -40,11 +51,33 @@ impl Names {
     }
 }
 
+/// Where a coordinator in another process is looked for.
+#[derive(Clone)]
+pub(crate) struct Search {
+    /// The run directory has the hint.
+    pub(crate) store: StoreLine,
+    pub(crate) dir: PathBuf,
+    pub(crate) place: LaunchPlace,
+    /// After so long without a sign a connection is gone.
+    pub(crate) silence: Duration,
+}
+
+/// One end of a session: dropped, its tasks end and the other end hears it.
+struct Open<Out> {
+    number: u64,
+    out: mpsc::Sender<Out>,
+    _reader: Owned,
+}
+
 #[derive(Default)]
 struct State {
-    to_coordinator: Option<mpsc::Sender<ToCoordinator>>,
-    to_agents: BTreeMap<NodeName, (Incarnation, mpsc::Sender<ToAgent>)>,
+    sessions: u64,
+    to_coordinator: Option<Open<ToCoordinator>>,
+    to_agents: BTreeMap<NodeName, (Incarnation, Open<ToAgent>)>,
+    supervisor: Option<Open<ToSupervisor>>,
     coordinator: Option<mpsc::UnboundedSender<CoordinatorEvent>>,
+    /// Why the last coordinator that was found would not talk to us.
+    refused: Option<String>,
 }
 
 /// Both ends; shared by the tasks of the control thread.
@@ -52,80 +85,194 @@ struct State {
 pub(crate) struct Line {
     names: Names,
     agent: mpsc::UnboundedSender<Input>,
+    search: Search,
+    at: Whereabouts,
     state: Rc<RefCell<State>>,
 }
 
 impl Line {
-    pub(crate) fn new(names: Names, agent: mpsc::UnboundedSender<Input>) -> Self {
-        Self { names, agent, state: Rc::default() }
+    pub(crate) fn new(
+        names: Names,
+        agent: mpsc::UnboundedSender<Input>,
+        search: Search,
+        at: Whereabouts,
+    ) -> Self {
+        Self { names, agent, search, at, state: Rc::default() }
     }
 
-    /// From here on there is a coordinator to talk to.
+    /// From here on there is a coordinator to talk to in this process.
     pub(crate) fn listen(&self, coordinator: mpsc::UnboundedSender<CoordinatorEvent>) {
         self.state.borrow_mut().coordinator = Some(coordinator);
     }
 
-    /// The coordinator is gone: every link goes down.
+    /// The coordinator of this process is gone: every link to it goes down.
     pub(crate) fn close(&self) {
         let mut state = self.state.borrow_mut();
         state.coordinator = None;
         state.to_agents.clear();
-        state.to_coordinator = None;
+        state.supervisor = None;
+        if self.at.get() == At::Here {
+            state.to_coordinator = None;
+            self.at.set(At::Unknown);
+            drop(state);
+            self.tell_agent(AgentEvent::LinkDown);
+        }
+    }
+
+    /// A node is given up: nothing of its session counts any more.
+    pub(crate) fn hang_up(&self, node: &NodeName) {
+        let gone = self.state.borrow_mut().to_agents.remove(node);
+        if let Some((incarnation, _)) = gone {
+            self.tell_coordinator(CoordinatorEvent::LinkDown { node: node.clone(), incarnation });
+        }
     }
 
     /// Looks for the coordinator; the agent hears how it went.
     pub(crate) fn connect(&self) {
         let line = self.clone();
+        // What is left of an earlier session says nothing any more.
+        drop(self.state.borrow_mut().to_coordinator.take());
         tasks::spawn(async move {
-            if line.open().await.is_none() {
-                tokio::time::sleep(PAUSE).await;
-                line.tell_agent(AgentEvent::LinkDown);
+            match line.open().await {
+                Ok(()) => line.state.borrow_mut().refused = None,
+                Err(error) => {
+                    line.state.borrow_mut().refused = error.map(|error| error.to_string());
+                    tokio::time::sleep(PAUSE).await;
+                    line.tell_agent(AgentEvent::LinkDown);
+                }
             }
         });
     }
 
-    async fn open(&self) -> Option<()> {
-        self.state.borrow().coordinator.as_ref()?;
+    /// Why the newest try to reach a coordinator failed, if it was answered at all.
+    pub(crate) fn refused(&self) -> Option<String> {
+        self.state.borrow().refused.clone()
+    }
+
+    async fn open(&self) -> Result<(), Option<SessionError>> {
+        let here = self.state.borrow().coordinator.is_some();
+        let session = if here { self.open_here().await? } else { self.open_there().await? };
+        let (sender, receiver) = session.split();
+        let (out, outgoing) = mpsc::channel(QUEUE);
+        tasks::spawn(write(sender, outgoing));
+        let number = self.number();
+        let reader = Owned::spawn(self.clone().read_agent(number, receiver));
+        self.state.borrow_mut().to_coordinator = Some(Open { number, out, _reader: reader });
+        self.tell_agent(AgentEvent::LinkUp);
+        Ok(())
+    }
+
+    async fn open_here(&self) -> Result<Session<ToAgent, ToCoordinator>, SessionError> {
         let (near, far) = tokio::io::duplex(PIPE);
         let (agent, coordinator) = (self.names.identity(Role::Agent), self.names.identity(Role::Coordinator));
         let (dialled, taken) = tokio::join!(
             Session::<ToAgent, ToCoordinator>::connect(near, &agent, &self.names.secret),
             Session::<ToCoordinator, ToAgent>::accept(far, &coordinator, &self.names.secret),
         );
-        let (dialled, taken) = (dialled.ok()?, taken.ok()?);
-        let peer = taken.peer().identity.clone();
-        let (to_coordinator, outgoing) = mpsc::channel(QUEUE);
-        let (to_agent, replies) = mpsc::channel(QUEUE);
-        {
-            let mut state = self.state.borrow_mut();
-            state.to_coordinator = Some(to_coordinator);
-            state.to_agents.insert(peer.node.clone(), (peer.incarnation, to_agent));
-        }
-        let (sender, receiver) = dialled.split();
-        tasks::spawn(write(sender, outgoing));
-        tasks::spawn(self.clone().read_agent(receiver));
-        let (sender, receiver) = taken.split();
-        tasks::spawn(write(sender, replies));
-        tasks::spawn(self.clone().read_coordinator(receiver, peer));
-        self.tell_agent(AgentEvent::LinkUp);
-        Some(())
+        self.take_agent(taken?);
+        self.at.set(At::Here);
+        dialled
     }
 
-    async fn read_agent(self, mut receiver: Receiver<ToAgent>) {
+    async fn open_there(&self) -> Result<Session<ToAgent, ToCoordinator>, Option<SessionError>> {
+        let addresses = self.addresses().await;
+        let stream = tcp::dial(&addresses, DIAL).await.map_err(|_| None)?;
+        tcp::tune(&stream, self.search.silence);
+        let peer = stream.peer_addr().map_err(SessionError::Io)?;
+        let identity = self.names.identity(Role::Agent);
+        let session = Session::connect(stream, &identity, &self.names.secret).await?;
+        self.at.set(At::There(peer));
+        Ok(session)
+    }
+
+    /// Where the hint says; without one, where the coordinator of a launch is most likely.
+    async fn addresses(&self) -> Vec<SocketAddr> {
+        let Search { store, dir, place, .. } = &self.search;
+        let hint = store.hint(dir.clone()).await.filter(|hint| hint.launch == place.token);
+        match hint {
+            Some(hint) if hint.node == self.names.node => Vec::new(),
+            Some(hint) => hint.addresses.iter().filter_map(|text| text.parse().ok()).collect(),
+            None => {
+                let first: Option<IpAddr> = place.towards.as_ref().and_then(|text| text.parse().ok());
+                let ports = tcp::candidates(&self.names.secret);
+                first.into_iter().flat_map(|ip| ports.map(|port| (ip, port).into())).collect()
+            }
+        }
+    }
+
+    /// Somebody came over the network.
+    pub(crate) fn take(&self, taken: Taken) {
+        match taken {
+            Taken::Agent(session) => self.take_agent(session),
+            Taken::Supervisor(session) => self.take_supervisor(session),
+            // Beats have their own thread.
+            Taken::Beats(_) => {}
+        }
+    }
+
+    fn take_agent(&self, session: Session<ToCoordinator, ToAgent>) {
+        let peer = session.peer().identity.clone();
+        let (sender, receiver) = session.split();
+        let (out, replies) = mpsc::channel(QUEUE);
+        tasks::spawn(write(sender, replies));
+        let number = self.number();
+        let reader = Owned::spawn(self.clone().read_coordinator(number, receiver, peer.clone()));
+        // A newer session of the same node takes the place of the older one, of which nothing counts any more.
+        let open = Open { number, out, _reader: reader };
+        self.state.borrow_mut().to_agents.insert(peer.node, (peer.incarnation, open));
+    }
+
+    fn take_supervisor(&self, session: Session<FromSupervisor, ToSupervisor>) {
+        let (sender, receiver) = session.split();
+        let (out, orders) = mpsc::channel(QUEUE);
+        tasks::spawn(write(sender, orders));
+        let number = self.number();
+        let reader = Owned::spawn(self.clone().read_supervisor(number, receiver));
+        self.state.borrow_mut().supervisor = Some(Open { number, out, _reader: reader });
+    }
+
+    fn number(&self) -> u64 {
+        let mut state = self.state.borrow_mut();
+        state.sessions += 1;
+        state.sessions
+    }
+
+    async fn read_agent(self, number: u64, mut receiver: Receiver<ToAgent>) {
         while let Ok(frame) = receiver.recv().await {
             self.tell_agent(AgentEvent::Recv(frame));
         }
-        self.state.borrow_mut().to_coordinator = None;
+        {
+            let mut state = self.state.borrow_mut();
+            if state.to_coordinator.as_ref().is_some_and(|open| open.number == number) {
+                // Ends this very task at its next wait, and there is none.
+                drop(state.to_coordinator.take());
+            }
+        }
         self.tell_agent(AgentEvent::LinkDown);
     }
 
-    async fn read_coordinator(self, mut receiver: Receiver<ToCoordinator>, peer: Identity) {
-        while let Ok(frame) = receiver.recv().await {
-            self.tell_coordinator(CoordinatorEvent::Recv { from: peer.node.clone(), frame });
-        }
+    async fn read_coordinator(self, number: u64, mut receiver: Receiver<ToCoordinator>, peer: Identity) {
         let (node, incarnation) = (peer.node, peer.incarnation);
-        self.state.borrow_mut().to_agents.remove(&node);
+        while let Ok(frame) = receiver.recv().await {
+            self.tell_coordinator(CoordinatorEvent::Recv { from: node.clone(), frame });
+        }
+        {
+            let mut state = self.state.borrow_mut();
+            if state.to_agents.get(&node).is_some_and(|(_, open)| open.number == number) {
+                drop(state.to_agents.remove(&node));
+            }
+        }
         self.tell_coordinator(CoordinatorEvent::LinkDown { node, incarnation });
+    }
+
+    async fn read_supervisor(self, number: u64, mut receiver: Receiver<FromSupervisor>) {
+        while let Ok(message) = receiver.recv().await {
+            self.tell_coordinator(CoordinatorEvent::Supervisor(message));
+        }
+        let mut state = self.state.borrow_mut();
+        if state.supervisor.as_ref().is_some_and(|open| open.number == number) {
+            drop(state.supervisor.take());
+        }
     }
 
     fn tell_agent(&self, event: AgentEvent) {
@@ -141,17 +288,44 @@ impl Line {
     /// A frame that finds no room gives the link up: its writer ends, and with it the session.
     pub(crate) fn to_coordinator(&self, frame: ToCoordinator) {
         let mut state = self.state.borrow_mut();
-        if state.to_coordinator.as_ref().is_some_and(|out| out.try_send(frame).is_err()) {
+        if state.to_coordinator.as_ref().is_some_and(|open| open.out.try_send(frame).is_err()) {
             state.to_coordinator = None;
+            drop(state);
+            self.tell_agent(AgentEvent::LinkDown);
         }
     }
 
     pub(crate) fn to_agent(&self, node: &NodeName, incarnation: Incarnation, frame: ToAgent) {
-        let mut state = self.state.borrow_mut();
-        let out = state.to_agents.get(node).filter(|(life, _)| *life == incarnation);
-        if out.is_some_and(|(_, out)| out.try_send(frame).is_err()) {
-            state.to_agents.remove(node);
+        let full = {
+            let state = self.state.borrow();
+            let open = state.to_agents.get(node).filter(|(life, _)| *life == incarnation);
+            open.is_some_and(|(_, open)| open.out.try_send(frame).is_err())
+        };
+        if full {
+            self.hang_up(node);
         }
+    }
+
+    /// One that does not listen is asked again, or hears it when it comes back.
+    pub(crate) fn to_supervisor(&self, order: ToSupervisor) {
+        let state = self.state.borrow();
+        let _ = state.supervisor.as_ref().map(|open| open.out.try_send(order));
+    }
+
+    /// Whether the host of this node answers at all: one that refuses is there.
+    pub(crate) fn try_reach(&self, node: NodeName, address: &str) {
+        use std::io::ErrorKind;
+        let Ok(address) = address.parse::<SocketAddr>() else { return };
+        let line = self.clone();
+        tasks::spawn(async move {
+            let ok = match tcp::dial(&[address], REACH).await.map_err(|error| error.kind()) {
+                Ok(_) | Err(ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset) => true,
+                Err(ErrorKind::TimedOut | ErrorKind::HostUnreachable) => false,
+                // Our own trouble says nothing about that host.
+                Err(_) => return,
+            };
+            line.tell_agent(AgentEvent::Reached { node, ok });
+        });
     }
 }
 

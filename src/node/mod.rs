@@ -7,14 +7,17 @@
 mod beats;
 mod boot;
 mod control;
+mod finding;
 mod hooks;
 mod link;
+mod listener;
 mod probe;
 mod status;
 mod store;
 mod tasks;
 mod telemetry;
 mod teller;
+mod whereabouts;
 mod workers;
 
 use std::io;

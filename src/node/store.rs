@@ -14,6 +14,7 @@ use crate::domain::coordinator::{Appended, Event};
 use crate::domain::ids::Op;
 use crate::domain::record::Record;
 use crate::store::client::{Client, MAX_UNANSWERED};
+use crate::store::hint::Hint;
 use crate::store::layout::{OpenOptions, Opened};
 use crate::store::protocol::{Ended, Request, Response};
 
@@ -33,11 +34,14 @@ const GATHER: Duration = Duration::from_millis(20);
 pub(crate) struct Refusal {
     pub(crate) sentence: String,
     pub(crate) hint: String,
+    /// There is no run directory, and this node must not make it.
+    pub(crate) missing: bool,
 }
 
 enum Job {
     Open(Box<OpenOptions>, oneshot::Sender<Result<Box<Opened>, Refusal>>),
     SetAside(std::path::PathBuf, oneshot::Sender<Result<std::path::PathBuf, Refusal>>),
+    Hint(std::path::PathBuf, oneshot::Sender<Option<Hint>>),
     Append(Op, Box<Record>),
     Write(String, Vec<u8>),
     Status(Vec<u8>),
@@ -71,6 +75,13 @@ impl StoreLine {
     }
 
     /// Appends a record; the answer is an event of the coordinator.
+    /// Who leads, as the run directory says; none also when it does not answer in time.
+    pub(crate) async fn hint(&self, dir: std::path::PathBuf) -> Option<Hint> {
+        let (tell, answer) = oneshot::channel();
+        let _ = self.jobs.send(Job::Hint(dir, tell));
+        tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?
+    }
+
     pub(crate) fn append(&self, op: Op, record: Box<Record>) {
         let _ = self.jobs.send(Job::Append(op, record));
     }
@@ -106,6 +117,7 @@ fn gone() -> Refusal {
     Refusal {
         sentence: "the store worker cannot be started".into(),
         hint: "look at the limits of this node".into(),
+        missing: false,
     }
 }
 
@@ -121,6 +133,7 @@ pub(crate) struct StoreTask {
     appends: BTreeSet<Op>,
     open: Option<oneshot::Sender<Result<Box<Opened>, Refusal>>>,
     aside: Option<oneshot::Sender<Result<std::path::PathBuf, Refusal>>>,
+    hint: Option<oneshot::Sender<Option<Hint>>>,
     finish: Option<oneshot::Sender<()>>,
     is_open: bool,
     next_op: u64,
@@ -148,6 +161,7 @@ pub(crate) fn start(
         appends: BTreeSet::new(),
         open: None,
         aside: None,
+        hint: None,
         finish: None,
         is_open: false,
         // Below are the coordinator's own numbers.
@@ -204,6 +218,11 @@ impl StoreTask {
                 self.is_open = false;
                 self.ask(Request::SetAside { op, dir });
             }
+            Job::Hint(dir, tell) => {
+                // One is asked for at a time; who asked before hears nothing.
+                self.hint = Some(tell);
+                self.ask(Request::Hint { op, dir });
+            }
             Job::Append(op, record) => {
                 self.appends.insert(op);
                 self.ask(Request::Append { op, record, again: false });
@@ -250,11 +269,16 @@ impl StoreTask {
                 self.flush_events();
                 self.tell_open(Ok(opened));
             }
-            Response::Refused { sentence, hint, .. } => {
-                let refusal = Refusal { sentence, hint };
+            Response::Refused { sentence, hint, missing, .. } => {
+                let refusal = Refusal { sentence, hint, missing };
                 match self.aside.take() {
                     Some(tell) => drop(tell.send(Err(refusal))),
                     None => self.tell_open(Err(refusal)),
+                }
+            }
+            Response::Hint { hint, .. } => {
+                if let Some(tell) = self.hint.take() {
+                    let _ = tell.send(hint);
                 }
             }
             Response::Aside { path, .. } => {
@@ -326,6 +350,7 @@ impl StoreTask {
                     u64::from(OPEN_TRIES) * PATIENCE.as_secs()
                 ),
                 hint: "look at it from a shell, or choose another place with --run-dir".into(),
+                missing: false,
             };
             if let Some(tell) = self.aside.take() {
                 let _ = tell.send(Err(refusal()));

@@ -1,12 +1,26 @@
-//! Tasks of the control and beat threads.
+//! Tasks of one thread.
 
 use std::pin::Pin;
 
-use tokio::task::spawn_local;
+use tokio::task::{AbortHandle, spawn_local};
 
-/// Starts a task on this thread; nobody waits for it. Boxed, so that the runtime's machinery for a task is compiled
-/// once and not once for every kind of task.
-pub(crate) fn spawn(task: impl Future<Output = ()> + 'static) {
+/// Spawns on the present `LocalSet`. Boxed: one scheduler for all of them is a smaller binary.
+pub(crate) fn spawn(task: impl Future<Output = ()> + 'static) -> AbortHandle {
     let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
-    spawn_local(task);
+    spawn_local(task).abort_handle()
+}
+
+/// A task that ends with its owner.
+pub(crate) struct Owned(AbortHandle);
+
+impl Owned {
+    pub(crate) fn spawn(task: impl Future<Output = ()> + 'static) -> Self {
+        Self(spawn(task))
+    }
+}
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }

@@ -30,6 +30,8 @@ struct State {
     store: StoreLine,
     node: NodeName,
     zone: TimeZone,
+    /// The events of a run are written by who leads; several writers of one file on a file server would tear it.
+    files: bool,
 }
 
 /// Shared by the tasks of the control thread.
@@ -38,7 +40,14 @@ pub(crate) struct Teller(Rc<RefCell<State>>);
 
 impl Teller {
     pub(crate) fn new(console: Console, pump: Handle, store: StoreLine, node: NodeName) -> Self {
-        Self(Rc::new(RefCell::new(State { console, pump, store, node, zone: TimeZone::system() })))
+        Self(Rc::new(RefCell::new(State {
+            console,
+            pump,
+            store,
+            node,
+            zone: TimeZone::system(),
+            files: true,
+        })))
     }
 
     /// A note of the agent or of the coordinator. Only the coordinator talks to people, except when there is
@@ -57,8 +66,10 @@ impl Teller {
                 state.say(&line);
             }
         }
-        let line = EventLine { wall_ms, node: state.node.clone(), note }.to_line();
-        state.store.event(line);
+        if state.files {
+            let line = EventLine { wall_ms, node: state.node.clone(), note }.to_line();
+            state.store.event(line);
+        }
     }
 
     /// The verdict of an incident, for the report at the end.
@@ -67,6 +78,11 @@ impl Teller {
     }
 
     /// This is not the first life of this agent: people have read the first lines.
+    /// Somebody else leads.
+    pub(crate) fn follow(&self) {
+        self.0.borrow_mut().files = false;
+    }
+
     pub(crate) fn returned(&self) {
         self.0.borrow_mut().console.returned();
     }

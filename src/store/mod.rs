@@ -5,6 +5,7 @@ pub mod client;
 pub mod codec;
 mod error;
 pub mod faults;
+pub mod hint;
 pub mod layout;
 pub mod look;
 pub mod nonce;

@@ -17,7 +17,7 @@ pub const MAX_EVENTS: u64 = 16 << 20;
 pub fn resolve(dir: &Path, relative: &str) -> Option<PathBuf> {
     let parts: Vec<&str> = relative.split('/').collect();
     let allowed = match parts.as_slice() {
-        [file] => [names::RESULT, names::STATUS, "coordinator"].contains(file),
+        [file] => [names::RESULT, names::STATUS, super::hint::HINT].contains(file),
         [names::INCIDENTS, incident, file] => [incident, file].iter().all(|p| files::is_plain_name(p)),
         _ => false,
     };

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use super::faults::FaultPlan;
+use super::hint::Hint;
 use super::layout::{OpenOptions, Opened};
 use crate::domain::append::TroubleKind;
 use crate::domain::ids::{Op, Seq, StoreId};
@@ -32,6 +33,13 @@ pub enum Request {
         dir: PathBuf,
         /// The id that it must have.
         store: StoreId,
+    },
+    /// Who leads? Needs no open directory.
+    Hint {
+        /// Comes back with the answer.
+        op: Op,
+        /// The run directory.
+        dir: PathBuf,
     },
     /// Give the run directory another name. An open one is closed by it.
     SetAside {
@@ -107,6 +115,7 @@ impl Request {
         match self {
             Self::Open { op, .. }
             | Self::Reopen { op, .. }
+            | Self::Hint { op, .. }
             | Self::SetAside { op, .. }
             | Self::Append { op, .. }
             | Self::Read { op, .. }
@@ -161,6 +170,15 @@ pub enum Response {
         sentence: String,
         /// What to do about it.
         hint: String,
+        /// There is no run directory, and this caller must not make it.
+        missing: bool,
+    },
+    /// To [`Request::Hint`].
+    Hint {
+        /// Whose answer.
+        op: Op,
+        /// What the file says; none when there is none.
+        hint: Option<Hint>,
     },
     /// To [`Request::SetAside`]: the new name.
     Aside {
@@ -232,6 +250,7 @@ impl Response {
             Self::Records(_) | Self::Trouble { .. } => None,
             Self::Opened { op, .. }
             | Self::Refused { op, .. }
+            | Self::Hint { op, .. }
             | Self::Aside { op, .. }
             | Self::Appended { op, .. }
             | Self::ReadIs { op, .. }

@@ -15,7 +15,7 @@ use super::faults::{Call, Hands};
 use super::layout::{self, LayoutError, OpenOptions, Opened, names};
 use super::posix::{Created, Journal, Read};
 use super::protocol::{Ended, ReadIs, Request, Response};
-use super::{nonce, plain};
+use super::{hint, nonce, plain};
 use crate::domain::append::{Append, AppendEffect, AppendEvent, Found, Outcome, TroubleKind};
 use crate::domain::ids::{Op, Seq, StoreId};
 use crate::domain::mutant::Mutants;
@@ -239,6 +239,7 @@ impl Worker {
                 self.hands = Hands::new(faults.unwrap_or_default());
                 return self.open(op, &options);
             }
+            Request::Hint { dir, .. } => Ok(Response::Hint { op, hint: hint::read(&mut self.hands, &dir) }),
             Request::Append { record, again, .. } => return self.begin(op, record, again),
             Request::SetAside { dir, .. } => {
                 self.place = None;
@@ -459,7 +460,8 @@ fn display(path: &Path) -> String {
 }
 
 fn refused(op: Op, error: &LayoutError) -> Response {
-    Response::Refused { op, sentence: error.to_string(), hint: error.hint().to_owned() }
+    let missing = matches!(error, LayoutError::Missing(_));
+    Response::Refused { op, sentence: error.to_string(), hint: error.hint().to_owned(), missing }
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! Nothing here waits for a shared file system, and of another process only `stat` and `status` are read:
 //! `cmdline`, `environ` and `maps` block on a process that is stuck in the kernel.
 
+pub mod addresses;
 pub mod capability;
 pub mod clock;
 pub mod dirs;

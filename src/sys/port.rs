@@ -32,9 +32,7 @@ impl PortHold {
     /// # Errors
     /// EMFILE, or EADDRINUSE when nothing is free.
     pub fn new(avoid: &[u16], seed: u64) -> io::Result<Self> {
-        let range = candidates(
-            &std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default(),
-        );
+        let range = range();
         let width = u64::from(range.end - range.start).max(1);
         let mut state = seed;
         for _ in 0..TRIES {
@@ -67,6 +65,13 @@ impl PortHold {
     pub fn port(&self) -> u16 {
         self.port
     }
+}
+
+/// The ports of this machine that a server may be given: outside the range from which the kernel takes ports of
+/// outgoing connections.
+#[must_use]
+pub fn range() -> Range<u16> {
+    candidates(&std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default())
 }
 
 /// Below the kernel's range; above it when it starts too low; anywhere when it takes everything.

@@ -51,7 +51,7 @@ impl Home {
             .env("HOME", self.path().join("home"))
             .env("SLURMD_NODENAME", "node1")
             .env("TZ", "UTC")
-            .current_dir(self.path().join("work"))
+            .current_dir(self.path().join("exp"))
             .stdin(Stdio::null());
         Command::from_std(command)
     }

@@ -89,7 +89,7 @@ fn a_status_that_makes_no_sense() {
     let args = ["inject", "kill-rank", "r1", "--run-dir=../runs"];
     assert!(
         home.screen(&args, &[])
-            .contains("relight: error: cannot read [HOME]/work/../runs/r1/status.json: No such")
+            .contains("relight: error: cannot read [HOME]/exp/../runs/r1/status.json: No such")
     );
     let wrong = r#"{"rank_processes":[{"rank":-1}]}"#;
     for text in ["", "[]", wrong, r#"{"rank_processes":[{"rank":0,"pid":-1,"start_time":0}]}"#] {

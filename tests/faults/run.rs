@@ -51,7 +51,7 @@ impl Job {
         args.extend([
             place(self.log.clone()),
             "--ckpt-dir".into(),
-            place(self.scene.path("work").join("ckpt")),
+            place(self.scene.path("exp").join("ckpt")),
         ]);
         args
     }

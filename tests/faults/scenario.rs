@@ -119,7 +119,7 @@ fn launch(row: &Row, scene: &Scene, log: &Path) -> Running {
     command.arg(trainer()).arg(format!("--steps={}", row.steps)).args(["--step-time", row.step_time]);
     command.arg(format!("--ckpt-every={}", row.ckpt_every)).arg("--log").arg(log);
     if row.ckpt_every > 0 {
-        command.arg("--ckpt-dir").arg(scene.path("work").join("ckpt"));
+        command.arg("--ckpt-dir").arg(scene.path("exp").join("ckpt"));
     }
     command.args(row.args);
     for (name, value) in row.env {

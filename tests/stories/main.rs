@@ -36,7 +36,7 @@ const STAY: &str = "import os, time\nos.write(1, b'up\\n')\ntime.sleep(120)\n";
 
 /// A program in the scene's working directory.
 fn script(scene: &Scene, name: &str, text: &str) -> PathBuf {
-    let path = scene.path("work").join(name);
+    let path = scene.path("exp").join(name);
     std::fs::write(&path, text).unwrap();
     path
 }

@@ -37,7 +37,7 @@ fn closed_streams_do_not_matter() {
             launch(&scene, redirection).stdout(Stdio::null()).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.code(), Some(0), "{redirection}");
         for rank in 0..2 {
-            assert!(scene.path("work").join(format!("done.{rank}")).exists(), "{redirection}: rank {rank}");
+            assert!(scene.path("exp").join(format!("done.{rank}")).exists(), "{redirection}: rank {rank}");
         }
         let (_, log) = look(&scene, &["logs", "--rank=1"]);
         assert!(log.contains("out 19") && log.contains("err 19"), "{redirection}: {log}");
@@ -62,7 +62,7 @@ fn a_reader_that_goes_away_does_not_stop_the_job() {
             child.stdout.take().unwrap().read_exact(&mut byte).unwrap();
         }
         assert_eq!(child.wait().unwrap().code(), Some(0));
-        assert!((0..2).all(|rank| scene.path("work").join(format!("done.{rank}")).exists()));
+        assert!((0..2).all(|rank| scene.path("exp").join(format!("done.{rank}")).exists()));
         leftovers::assert_none(&scene);
     }
 }
@@ -148,7 +148,7 @@ if os.environ['RANK'] == '0':
     let said =
         ended.stderr.contains("Address already in use") && ended.stderr.contains(" in train.py:12; 1 rank");
     assert!(said, "{}", ended.stderr);
-    let port = |attempt: u32| fs::read_to_string(scene.path("work").join(format!("port.{attempt}"))).unwrap();
+    let port = |attempt: u32| fs::read_to_string(scene.path("exp").join(format!("port.{attempt}"))).unwrap();
     assert_ne!(port(0), port(1));
 }
 
@@ -165,7 +165,7 @@ fn no_place_for_sockets_and_locks() {
     );
     let keep = keep.replace("size=1m", "ro");
     command.args(["-m", "/bin/sh", "-c", &keep, "sh"]).arg("/bin/sh");
-    command.args(["-c", "cd /mnt/scene/work && exec \"$@\"", "sh"]).arg(binary());
+    command.args(["-c", "cd /mnt/scene/exp && exec \"$@\"", "sh"]).arg(binary());
     command.args(["run", "--run-dir", "/mnt/scene/run", "train.py"]).env("XDG_RUNTIME_DIR", "/nonexistent");
     let said = command.current_dir("/").output().unwrap();
     let text = String::from_utf8_lossy(&said.stderr);

@@ -22,7 +22,7 @@ fn nobodys() -> Option<(Scene, String)> {
     }
     let scene = Scene::new();
     fs::set_permissions(scene.path(""), fs::Permissions::from_mode(0o755)).unwrap();
-    for name in ["tmp", "run", "home", "work", "runtime"] {
+    for name in ["tmp", "run", "home", "exp", "runtime"] {
         chown(scene.path(name), Some(NOBODY), Some(NOBODY)).unwrap();
     }
     fs::copy(binary(), scene.path("relight")).unwrap();

@@ -27,7 +27,7 @@ impl Scene {
     pub fn new() -> Self {
         nix::sys::prctl::set_child_subreaper(true).expect("a process may be a subreaper");
         let root = tempfile::Builder::new().prefix("relight-scene-").tempdir().expect("a temporary folder");
-        for name in ["tmp", "run", "home", "work", "runtime"] {
+        for name in ["tmp", "run", "home", "exp", "runtime"] {
             fs::create_dir(root.path().join(name)).expect("a folder of the scene");
         }
         private(&root.path().join("runtime"));
@@ -48,7 +48,7 @@ impl Scene {
     /// Any program in this scene's environment.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(program);
-        command.env_clear().current_dir(self.path("work")).stdin(Stdio::null());
+        command.env_clear().current_dir(self.path("exp")).stdin(Stdio::null());
         for name in ["PATH", "LD_LIBRARY_PATH", "PYTHONHOME"] {
             if let Some(value) = std::env::var_os(name) {
                 command.env(name, value);
@@ -167,6 +167,11 @@ pub struct Ended {
 }
 
 impl Running {
+    /// Any child whose output goes to these files.
+    pub fn of(child: Child, stdout: PathBuf, stderr: PathBuf) -> Self {
+        Self { child, started: Instant::now(), stdout, stderr }
+    }
+
     /// The guardian.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32

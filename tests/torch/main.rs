@@ -47,7 +47,7 @@ fn start(scene: &Scene, python: &OsString, args: &[&str]) -> Running {
 }
 
 fn checkpoints(scene: &Scene) -> PathBuf {
-    scene.path("work").join("ckpt")
+    scene.path("exp").join("ckpt")
 }
 
 /// The last line of a run: steps, hash of the weights, accuracy.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::key::Key;
+use crate::domain::slurm_env::SlurmPlace;
 
 /// The command line of `run`, as typed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,4 +38,6 @@ pub struct Facts {
     pub stamp: String,
     /// Tells two runs of one second apart.
     pub random: u16,
+    /// Where in Slurm this process stands.
+    pub slurm: Option<SlurmPlace>,
 }

@@ -9,6 +9,8 @@ pub enum Key {
     Standalone,
     /// N or MIN:MAX.
     Nnodes,
+    /// Nodes beyond those that wait to replace one.
+    Spares,
     /// Ranks of a node.
     NprocPerNode,
     /// Failures that may be followed by a restart.
@@ -41,15 +43,18 @@ pub enum Key {
     StoreTimeout,
     /// How long ranks may run without a word from the coordinator.
     Grant,
+    /// The address of this node that others are told.
+    LocalAddr,
 }
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
         Self::Nnodes,
+        Self::Spares,
         Self::NprocPerNode,
         Self::MaxRestarts,
         Self::Module,
@@ -64,6 +69,7 @@ impl Key {
         Self::JoinTimeout,
         Self::StoreTimeout,
         Self::Grant,
+        Self::LocalAddr,
     ];
 
     /// The long option without its dashes.
@@ -72,6 +78,7 @@ impl Key {
         match self {
             Self::Standalone => "standalone",
             Self::Nnodes => "nnodes",
+            Self::Spares => "spares",
             Self::NprocPerNode => "nproc-per-node",
             Self::MaxRestarts => "max-restarts",
             Self::Module => "module",
@@ -88,6 +95,7 @@ impl Key {
             Self::JoinTimeout => "join-timeout",
             Self::StoreTimeout => "store-timeout",
             Self::Grant => "grant",
+            Self::LocalAddr => "local-addr",
         }
     }
 
@@ -97,6 +105,7 @@ impl Key {
         match self {
             Self::Standalone => &[env::PET_STANDALONE],
             Self::Nnodes => &[env::PET_NNODES],
+            Self::Spares => &[env::RELIGHT_SPARES],
             Self::NprocPerNode => &[env::PET_NPROC_PER_NODE],
             Self::MaxRestarts => &[env::PET_MAX_RESTARTS],
             Self::Module => &[env::PET_MODULE],
@@ -113,6 +122,7 @@ impl Key {
             Self::JoinTimeout => &[env::RELIGHT_JOIN_TIMEOUT],
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::Grant => &[env::RELIGHT_GRANT],
+            Self::LocalAddr => &[env::PET_LOCAL_ADDR],
         }
     }
 
@@ -135,7 +145,6 @@ pub const IGNORED: &[(&str, EnvVar)] = &[
     ("master-addr", env::PET_MASTER_ADDR),
     ("master-port", env::PET_MASTER_PORT),
     ("node-rank", env::PET_NODE_RANK),
-    ("local-addr", env::PET_LOCAL_ADDR),
     ("monitor-interval", env::PET_MONITOR_INTERVAL),
     ("start-method", env::PET_START_METHOD),
     ("event-log-handler", env::PET_EVENT_LOG_HANDLER),

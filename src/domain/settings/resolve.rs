@@ -9,9 +9,11 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Facts};
 use super::file::ConfigFile;
 use super::key::{IGNORED, Key};
+use super::launch;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
 use crate::domain::env;
 use crate::domain::ids::{NodeName, RunId};
+use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
 use crate::domain::suggest::closest;
 
@@ -97,6 +99,8 @@ pub struct Settings {
     pub standalone: Value<bool>,
     /// Nodes of the world.
     pub nnodes: Value<Nodes>,
+    /// Nodes beyond those that wait to replace one.
+    pub spares: Value<u32>,
     /// Ranks of this node, counted.
     pub nproc: Value<u32>,
     /// Failures that may be followed by a restart; `None`: no limit.
@@ -125,6 +129,8 @@ pub struct Settings {
     pub store_timeout_ms: Value<u64>,
     /// How long ranks may run without a word from the coordinator.
     pub grant: Value<GrantMode>,
+    /// The address of this node that others are told; `None`: found out.
+    pub local_addr: Value<Option<String>>,
     /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
     pub ignored: Vec<String>,
     /// Script, module or binary; empty where only settings were asked for.
@@ -133,21 +139,12 @@ pub struct Settings {
     pub args: Vec<String>,
     /// The Slurm job that the default run id was made from.
     pub job: Option<String>,
+    /// Where in Slurm this process stands; `None`: it does not, or shall not care.
+    pub slurm: Option<SlurmPlace>,
     /// A person is at the terminal.
     pub interactive: bool,
     /// The name of this node.
     pub node: String,
-}
-
-/// One setting for people.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Row {
-    /// The setting.
-    pub key: Key,
-    /// As it could be typed; `None`: not set.
-    pub value: Option<String>,
-    /// Where it came from.
-    pub origin: Origin,
 }
 
 /// What one node's processes need beside [`RunSpec`] and [`NodeSpec`]: places, output, environment. It travels
@@ -206,7 +203,7 @@ pub struct AgentConfig {
 }
 
 /// The layers in which a value is looked up.
-struct Layers<'a> {
+pub(super) struct Layers<'a> {
     args: &'a Args,
     env: &'a BTreeMap<String, String>,
     files: &'a [ConfigFile],
@@ -214,7 +211,7 @@ struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    fn find(&self, key: Key) -> Option<(&str, Origin)> {
+    pub(super) fn find(&self, key: Key) -> Option<(&str, Origin)> {
         if let Some(typed) = self.args.values.get(&key) {
             return Some((typed, Origin::CommandLine));
         }
@@ -230,7 +227,7 @@ impl Layers<'_> {
         file.map(|(file, (line, text))| (text.as_str(), Origin::File(file.path.clone(), *line)))
     }
 
-    fn get<T>(
+    pub(super) fn get<T>(
         &self,
         key: Key,
         parse: impl FnOnce(&str) -> Result<T, ValueProblem>,
@@ -283,6 +280,9 @@ impl Settings {
         let nested = env.contains_key(env::RELIGHT_ATTEMPT.name);
         let layers = Layers { args, env, files, nested };
         let numbers = Numbers::default();
+        let standalone = layers.flag(Key::Standalone)?;
+        let slurm = facts.slurm.clone().filter(|place| place.form != Form::Nested && !standalone.value);
+        let (nnodes, spares) = launch::nodes(&layers, slurm.as_ref())?;
         let job = layers.var(env::SLURM_JOB_ID).map(str::to_owned);
         let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
         let streams = || (StreamMap::default(), "");
@@ -290,12 +290,17 @@ impl Settings {
             run_id: layers.get(
                 Key::RunId,
                 |text| value::run_id(text).map(RunId),
-                || default_run_id(facts, by_job),
+                || default_run_id(facts, by_job, slurm.as_ref()),
             )?,
             run_dir: run_dir(&layers, facts)?,
-            standalone: layers.flag(Key::Standalone)?,
-            nnodes: layers.get(Key::Nnodes, one_node, || (Nodes { min: 1, max: 1 }, ""))?,
-            nproc: layers.get(Key::NprocPerNode, |text| count(value::nproc(text)?, facts), || (1, ""))?,
+            standalone,
+            nnodes,
+            spares,
+            nproc: layers.get(
+                Key::NprocPerNode,
+                |text| count(value::nproc(text)?, facts),
+                || launch::default_nproc(facts, slurm.as_ref()),
+            )?,
             max_restarts: layers.get(Key::MaxRestarts, value::max_restarts, || default_restarts(facts))?,
             module: layers.flag(Key::Module)?,
             no_python: layers.flag(Key::NoPython)?,
@@ -316,10 +321,12 @@ impl Settings {
             store_timeout_ms: layers
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
+            local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             ignored: layers.ignored(),
             program: args.program.clone().unwrap_or_default(),
             args: args.args.clone(),
             job: by_job.map(str::to_owned),
+            slurm,
             interactive: facts.at_terminal,
             node: facts.node.clone(),
         };
@@ -359,7 +366,7 @@ impl Settings {
     /// somebody chose stay, and the answer is false.
     pub fn count_in_job(&mut self, k: u32) -> bool {
         match (&self.run_id.origin, &self.job) {
-            (Origin::Default(_), Some(job)) => {
+            (Origin::Default(why), Some(job)) if *why == env::SLURM_JOB_ID.name => {
                 self.run_id.value = RunId(format!("{job}.{k}"));
                 true
             }
@@ -383,7 +390,7 @@ impl Settings {
             args: self.args.clone(),
             min_nodes: self.nnodes.value.min,
             max_nodes: self.nnodes.value.max,
-            spares: 0,
+            spares: self.spares.value,
             max_restarts: self.max_restarts.value,
             role: self.role.value.clone(),
             shutdown_timeout_ms: self.shutdown_timeout_ms.value,
@@ -400,9 +407,10 @@ impl Settings {
             nproc: self.nproc.value,
             script_digest: None,
             log_dir: log_dir.to_string_lossy().into_owned(),
+            // Known when the agent listens; until then, and on a machine by itself, this.
             address: "127.0.0.1".to_owned(),
             port: 0,
-            order: 0,
+            order: self.place().index,
         }
     }
 
@@ -431,6 +439,7 @@ impl Settings {
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,
+            place: self.place(),
             ..NodeContext::default()
         }
     }
@@ -442,73 +451,6 @@ impl Settings {
             LogDir::Off => return None,
         };
         Some(base.join(format!("{}_{}", self.run_id.value, self.node)))
-    }
-
-    /// Every setting for people, in the order of [`Key::ALL`].
-    #[must_use]
-    pub fn rows(&self) -> Vec<Row> {
-        let seconds =
-            |ms: u64| if ms.is_multiple_of(1000) { (ms / 1000).to_string() } else { format!("{ms}ms") };
-        let flag = |value: bool| u8::from(value).to_string();
-        let list = |ranks: &Vec<u32>| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
-        let show = |key: Key| -> (Option<String>, &Origin) {
-            match key {
-                Key::RunId => (Some(self.run_id.value.to_string()), &self.run_id.origin),
-                Key::RunDir => (Some(self.run_dir.value.display().to_string()), &self.run_dir.origin),
-                Key::Standalone => (Some(flag(self.standalone.value)), &self.standalone.origin),
-                Key::Nnodes => (Some(self.nnodes.value.to_string()), &self.nnodes.origin),
-                Key::NprocPerNode => (Some(self.nproc.value.to_string()), &self.nproc.origin),
-                Key::MaxRestarts => {
-                    let value = self.max_restarts.value.map_or("unlimited".to_owned(), |n| n.to_string());
-                    (Some(value), &self.max_restarts.origin)
-                }
-                Key::Module => (Some(flag(self.module.value)), &self.module.origin),
-                Key::NoPython => (Some(flag(self.no_python.value)), &self.no_python.origin),
-                Key::LogDir => {
-                    let value = match &self.log_dir.value {
-                        LogDir::InRunDir => None,
-                        LogDir::At(path) => Some(path.display().to_string()),
-                        LogDir::Off => Some("/dev/null".to_owned()),
-                    };
-                    (value, &self.log_dir.origin)
-                }
-                Key::Redirects => (Some(self.redirects.value.to_string()), &self.redirects.origin),
-                Key::Tee => (Some(self.tee.value.to_string()), &self.tee.origin),
-                Key::Role => (Some(self.role.value.clone()), &self.role.origin),
-                Key::LocalRanksFilter => {
-                    (self.console_ranks.value.as_ref().map(list), &self.console_ranks.origin)
-                }
-                Key::ShutdownTimeout => {
-                    (self.shutdown_timeout_ms.value.map(seconds), &self.shutdown_timeout_ms.origin)
-                }
-                Key::LostAfter => (Some(seconds(self.lost_ms.value)), &self.lost_ms.origin),
-                Key::JoinTimeout => (Some(seconds(self.join_timeout_ms.value)), &self.join_timeout_ms.origin),
-                Key::StoreTimeout => {
-                    (Some(seconds(self.store_timeout_ms.value)), &self.store_timeout_ms.origin)
-                }
-                Key::Grant => {
-                    let value = match self.grant.value {
-                        GrantMode::Auto => "auto",
-                        GrantMode::Lease => "lease",
-                    };
-                    (Some(value.to_owned()), &self.grant.origin)
-                }
-            }
-        };
-        Key::ALL
-            .into_iter()
-            .map(|key| {
-                let (value, origin) = show(key);
-                Row { key, value, origin: origin.clone() }
-            })
-            .collect()
-    }
-}
-
-fn one_node(text: &str) -> Result<Nodes, ValueProblem> {
-    match value::nodes(text)? {
-        nodes if nodes.max == 1 => Ok(nodes),
-        _ => Err(ValueProblem::SeveralNodes),
     }
 }
 
@@ -532,8 +474,12 @@ fn default_restarts(facts: &Facts) -> (Option<u32>, &'static str) {
     }
 }
 
-fn default_run_id(facts: &Facts, job: Option<&str>) -> (RunId, &'static str) {
+fn default_run_id(facts: &Facts, job: Option<&str>, slurm: Option<&SlurmPlace>) -> (RunId, &'static str) {
     match job {
+        Some(job) if slurm.is_some_and(|place| place.form == Form::Step) => {
+            let step = slurm.and_then(|place| place.step).unwrap_or(0);
+            (RunId(format!("{job}.s{step}")), env::SLURM_STEP_ID.name)
+        }
         Some(job) => (RunId(format!("{job}.0")), env::SLURM_JOB_ID.name),
         None => (RunId(format!("{}-{:04x}", facts.stamp, facts.random)), "time and a random number"),
     }
@@ -571,9 +517,10 @@ mod tests {
             cpus: 6,
             gpus: 0,
             node: "n01".into(),
-            cwd: "/work".into(),
+            cwd: "/home/u/exp".into(),
             stamp: "20261201-080000".into(),
             random: 0xbeef,
+            slurm: None,
         }
     }
 
@@ -636,9 +583,9 @@ mod tests {
         assert_eq!(all.run_id.value.as_str(), "77.3");
         let env = [("RELIGHT_RUN_ID", "a"), ("RELIGHT_RUN_DIR", "r"), ("PET_RDZV_ID", "b")];
         let mut all = resolve(&[], &env, "").unwrap();
-        assert_eq!(all.own_dir(), Path::new("/work/r/a"));
+        assert_eq!(all.own_dir(), Path::new("/home/u/exp/r/a"));
         assert!(!all.count_in_job(3));
-        assert_eq!(all.node_spec(Path::new("/work")).log_dir, "/work/r/a/logs/a_n01");
+        assert_eq!(all.node_spec(Path::new("/home/u/exp")).log_dir, "/home/u/exp/r/a/logs/a_n01");
         let nested = [env[0], env[1], ("RELIGHT_ATTEMPT", "0")];
         let all = resolve(&[], &nested, "").unwrap();
         assert_eq!(all.own_dir(), Path::new("/home/u/.local/state/relight/20261201-080000-beef"));
@@ -711,7 +658,7 @@ mod tests {
         let spec = all.run_spec();
         assert_eq!((spec.numbers.lost_ms, spec.numbers.grant), (6_000, GrantMode::Lease));
         assert_eq!((spec.kind, spec.shutdown_timeout_ms), (ProgramKind::Module, Some(500)));
-        let context = all.node_context(Path::new("/work"), Some(("/p".into(), "PATH".into())), vec![]);
+        let context = all.node_context(Path::new("/home/u/exp"), Some(("/p".into(), "PATH".into())), vec![]);
         assert_eq!((context.log_dir, context.omp_by_us), (None, true));
         assert_eq!(context.ignored, ["PET_MASTER_ADDR"]);
         assert_eq!(all.rows().len(), Key::ALL.len());

@@ -66,8 +66,20 @@ pub enum ValueProblem {
     #[error("says more nodes at least than at most")]
     NodesOrder,
     /// More than one node.
-    #[error("asks for several nodes: they come with the Slurm forms; this version runs one node")]
+    #[error("asks for several nodes, and this is no Slurm job (or --standalone was given)")]
     SeveralNodes,
+    /// A world that may shrink.
+    #[error("asks for a world that may shrink; this version runs a fixed number of nodes: write N")]
+    Elastic,
+    /// More than there are.
+    #[error("asks for more nodes than the {there} that are there")]
+    TooFewNodes {
+        /// Nodes of the allocation.
+        there: u32,
+    },
+    /// A name, or nothing at all.
+    #[error("is no IP address")]
+    NotAnAddress,
     /// No kind of count.
     #[error("is neither a number nor one of auto, gpu, cpu")]
     NotNproc,
@@ -230,9 +242,11 @@ pub(super) fn flag(text: &str) -> Result<bool, ValueProblem> {
     }
 }
 
+/// More than any cluster has.
+pub(super) const MOST_NODES: u32 = 100_000;
+
 pub(super) fn nodes(text: &str) -> Result<Nodes, ValueProblem> {
-    const MOST: u32 = 100_000;
-    let one = |text: &str| match number(text, MOST) {
+    let one = |text: &str| match number(text, MOST_NODES) {
         Ok(0) => Err(ValueProblem::Zero),
         Err(ValueProblem::NotANumber) => Err(ValueProblem::NotNodes),
         other => other,

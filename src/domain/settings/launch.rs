@@ -1,0 +1,97 @@
+//! Settings that depend on where in Slurm the process stands: nodes, spares, ranks, and its place in the launch.
+
+use std::net::IpAddr;
+
+use super::args::Facts;
+use super::key::Key;
+use super::resolve::{Layers, Place, Settings, SettingsError};
+use super::value::{self, Nodes, Origin, Value, ValueProblem};
+use crate::domain::env;
+use crate::domain::slurm_env::{Form, SlurmPlace};
+use crate::domain::spec::{JobRef, LaunchPlace};
+
+/// Nodes of the world and spares. What is given of the two decides the other; what of the allocation is left over waits
+/// as a spare.
+pub(super) fn nodes(
+    layers: &Layers<'_>,
+    slurm: Option<&SlurmPlace>,
+) -> Result<(Value<Nodes>, Value<u32>), SettingsError> {
+    let there = slurm.map_or(1, |place| u32::try_from(place.nodes.len()).unwrap_or(u32::MAX).max(1));
+    let given = layers.get(Key::Spares, |text| value::number(text, value::MOST_NODES), || (0, ""))?;
+    let typed = matches!(given.origin, Origin::Default(_));
+    let default = || {
+        let max = there.saturating_sub(given.value).max(1);
+        let why = if slurm.is_some() { "the allocation less the spares" } else { "" };
+        (Nodes { min: max, max }, why)
+    };
+    let parse = |text: &str| match value::nodes(text)? {
+        nodes if nodes.min != nodes.max => Err(ValueProblem::Elastic),
+        nodes if nodes.max > 1 && slurm.is_none() => Err(ValueProblem::SeveralNodes),
+        nodes if nodes.max > there => Err(ValueProblem::TooFewNodes { there }),
+        nodes => Ok(nodes),
+    };
+    let nnodes = layers.get(Key::Nnodes, parse, default)?;
+    let left = there.saturating_sub(nnodes.value.max);
+    if given.value > left {
+        let (typed, origin) = layers.find(Key::Spares).unwrap_or(("", Origin::Default("")));
+        let place = Box::new(Place { key: Key::Spares, typed: typed.to_owned(), origin });
+        return Err(SettingsError::Bad { place, problem: ValueProblem::TooFewNodes { there } });
+    }
+    let spares = if typed && left > 0 {
+        Value { value: left, origin: Origin::Default("what the world leaves of the allocation") }
+    } else {
+        given
+    };
+    Ok((nnodes, spares))
+}
+
+/// In a job: the header's tasks per node, else the node's GPUs, else 1. torchrun knows neither.
+pub(super) fn default_nproc(facts: &Facts, slurm: Option<&SlurmPlace>) -> (u32, &'static str) {
+    let Some(place) = slurm.filter(|_| !facts.as_torchrun) else { return (1, "") };
+    match place.header_tasks {
+        Some(tasks) if tasks > 1 => (tasks, "tasks per node of the job's header"),
+        _ if facts.gpus > 0 => (facts.gpus, "GPUs of this node"),
+        _ => (1, "no GPU is visible"),
+    }
+}
+
+/// An address, not a name: nothing here looks names up.
+pub(super) fn address(text: &str) -> Result<Option<String>, ValueProblem> {
+    match text.trim().parse::<IpAddr>() {
+        Ok(ip) => Ok(Some(ip.to_string())),
+        Err(_) => Err(ValueProblem::NotAnAddress),
+    }
+}
+
+impl Settings {
+    /// Where this node stands in its launch; alone where no agents of other nodes belong to it.
+    #[must_use]
+    pub fn place(&self) -> LaunchPlace {
+        let together = self.slurm.as_ref().filter(|p| matches!(p.form, Form::Step | Form::Supervised));
+        let Some(place) = together else { return LaunchPlace::default() };
+        let supervised = place.form == Form::Supervised;
+        let token = match (&place.launch, place.step) {
+            (Some(launch), _) if supervised => launch.clone(),
+            (_, Some(step)) if !supervised => format!("{}.{}.{step}", place.job, place.restarts),
+            _ => format!("{}.{}.{}", place.job, place.restarts, self.run_id.value),
+        };
+        LaunchPlace {
+            token,
+            job: Some(JobRef { id: place.job.clone(), restart: place.restarts }),
+            nodes: place.nodes.clone(),
+            index: u32::try_from(place.index.unwrap_or(0)).unwrap_or(0),
+            supervised,
+            contained: false,
+            address: self.local_addr.value.clone(),
+            towards: place.launch_address.clone(),
+        }
+    }
+
+    /// This node is none of the launch, as Slurm lists it: the sentence that says so.
+    #[must_use]
+    pub fn out_of_place(&self) -> Option<String> {
+        let place = self.slurm.as_ref().filter(|p| matches!(p.form, Form::Step | Form::Supervised))?;
+        (place.index.is_none() && !place.nodes.is_empty())
+            .then(|| format!("{} is none of the nodes in {}", self.node, env::SLURM_STEP_NODELIST.name))
+    }
+}

@@ -1,0 +1,81 @@
+//! Settings for people: one row each.
+
+use super::key::Key;
+use super::resolve::Settings;
+use super::value::{LogDir, Origin};
+use crate::domain::spec::GrantMode;
+
+/// One setting for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// The setting.
+    pub key: Key,
+    /// As it could be typed; `None`: not set.
+    pub value: Option<String>,
+    /// Where it came from.
+    pub origin: Origin,
+}
+
+impl Settings {
+    /// Every setting for people, in the order of [`Key::ALL`].
+    #[must_use]
+    pub fn rows(&self) -> Vec<Row> {
+        let seconds =
+            |ms: u64| if ms.is_multiple_of(1000) { (ms / 1000).to_string() } else { format!("{ms}ms") };
+        let flag = |value: bool| u8::from(value).to_string();
+        let list = |ranks: &Vec<u32>| ranks.iter().map(u32::to_string).collect::<Vec<_>>().join(",");
+        let show = |key: Key| -> (Option<String>, &Origin) {
+            match key {
+                Key::RunId => (Some(self.run_id.value.to_string()), &self.run_id.origin),
+                Key::RunDir => (Some(self.run_dir.value.display().to_string()), &self.run_dir.origin),
+                Key::Standalone => (Some(flag(self.standalone.value)), &self.standalone.origin),
+                Key::Nnodes => (Some(self.nnodes.value.to_string()), &self.nnodes.origin),
+                Key::Spares => (Some(self.spares.value.to_string()), &self.spares.origin),
+                Key::NprocPerNode => (Some(self.nproc.value.to_string()), &self.nproc.origin),
+                Key::MaxRestarts => {
+                    let value = self.max_restarts.value.map_or("unlimited".to_owned(), |n| n.to_string());
+                    (Some(value), &self.max_restarts.origin)
+                }
+                Key::Module => (Some(flag(self.module.value)), &self.module.origin),
+                Key::NoPython => (Some(flag(self.no_python.value)), &self.no_python.origin),
+                Key::LogDir => {
+                    let value = match &self.log_dir.value {
+                        LogDir::InRunDir => None,
+                        LogDir::At(path) => Some(path.display().to_string()),
+                        LogDir::Off => Some("/dev/null".to_owned()),
+                    };
+                    (value, &self.log_dir.origin)
+                }
+                Key::Redirects => (Some(self.redirects.value.to_string()), &self.redirects.origin),
+                Key::Tee => (Some(self.tee.value.to_string()), &self.tee.origin),
+                Key::Role => (Some(self.role.value.clone()), &self.role.origin),
+                Key::LocalRanksFilter => {
+                    (self.console_ranks.value.as_ref().map(list), &self.console_ranks.origin)
+                }
+                Key::ShutdownTimeout => {
+                    (self.shutdown_timeout_ms.value.map(seconds), &self.shutdown_timeout_ms.origin)
+                }
+                Key::LostAfter => (Some(seconds(self.lost_ms.value)), &self.lost_ms.origin),
+                Key::JoinTimeout => (Some(seconds(self.join_timeout_ms.value)), &self.join_timeout_ms.origin),
+                Key::StoreTimeout => {
+                    (Some(seconds(self.store_timeout_ms.value)), &self.store_timeout_ms.origin)
+                }
+                Key::Grant => {
+                    let value = match self.grant.value {
+                        GrantMode::Auto => "auto",
+                        GrantMode::Lease => "lease",
+                    };
+                    (Some(value.to_owned()), &self.grant.origin)
+                }
+                Key::LocalAddr => (self.local_addr.value.clone(), &self.local_addr.origin),
+            }
+        };
+        Key::ALL
+            .into_iter()
+            .map(|key| {
+                let (value, origin) = show(key);
+                Row { key, value, origin: origin.clone() }
+            })
+            .collect()
+    }
+}

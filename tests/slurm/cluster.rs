@@ -1,0 +1,169 @@
+//! A cluster of one test: `scripts/slurm-sandbox` with a state folder of its own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use crate::support::relight::binary;
+use crate::support::wait::wait_for;
+
+/// Nodes `n1`…, with a shared folder that holds the launcher and the trainer.
+pub struct Cluster {
+    state: tempfile::TempDir,
+    python: PathBuf,
+}
+
+impl Cluster {
+    /// Brings `nodes` nodes up; `None`, and a line that says why, where that cannot be.
+    pub fn up(nodes: u32) -> Option<Self> {
+        Self::with(nodes, &[])
+    }
+
+    /// With more options of `slurm-sandbox up`.
+    pub fn with(nodes: u32, options: &[&str]) -> Option<Self> {
+        let check: Vec<&str> =
+            ["check"].iter().chain(options.iter().filter(|o| !o.starts_with("--lost"))).copied().collect();
+        let check: Vec<&str> =
+            check.into_iter().filter(|word| !word.chars().all(|c| c.is_ascii_digit())).collect();
+        let able = script().args(check).output().expect("the script starts");
+        if !able.status.success() {
+            println!("skipped: {}", String::from_utf8_lossy(&able.stderr).trim());
+            return None;
+        }
+        let state =
+            tempfile::Builder::new().prefix("relight-cluster-").tempdir().expect("a temporary folder");
+        let cluster = Self { state, python: python() };
+        let up: Vec<String> = ["up".to_owned(), nodes.to_string()]
+            .into_iter()
+            .chain(options.iter().map(|o| (*o).to_owned()))
+            .collect();
+        cluster.ok(&up);
+        let shared = cluster.shared();
+        fs::copy(binary(), shared.join("relight")).expect("the launcher can be copied");
+        fs::copy(example("toy_trainer.py"), shared.join("toy_trainer.py"))
+            .expect("the trainer can be copied");
+        for name in ["relight", "toy_trainer.py"] {
+            fs::set_permissions(shared.join(name), fs::Permissions::from_mode(0o755)).expect("own file");
+        }
+        Some(cluster)
+    }
+
+    /// The folder that every node sees.
+    pub fn shared(&self) -> PathBuf {
+        self.state.path().join("shared").canonicalize().expect("the sandbox made it")
+    }
+
+    /// Where the interpreter of the ranks lies.
+    pub fn python(&self) -> &Path {
+        &self.python
+    }
+
+    /// The script with this cluster's state folder.
+    pub fn script(&self) -> Command {
+        let mut command = script();
+        command.arg("--state").arg(self.state.path());
+        command
+    }
+
+    /// A command of the script that must succeed; its standard output.
+    pub fn ok<S: AsRef<std::ffi::OsStr>>(&self, args: &[S]) -> String {
+        let output = self.script().args(args).output().expect("the script starts");
+        assert!(output.status.success(), "{}", told(&output));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// A command on the login node, with the environment of a user.
+    pub fn exec(&self, options: &[&str]) -> Command {
+        let mut command = self.script();
+        command.arg("exec").args(options).current_dir(self.shared());
+        command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", self.python.display()));
+        command.env("LANG", "C.UTF-8").env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+    }
+
+    /// What a shell line prints on a node; empty where the node is dead.
+    pub fn on_node(&self, node: u32, line: &str) -> String {
+        let node = node.to_string();
+        let output =
+            self.exec(&["--node", &node]).args(["sh", "-c", line]).output().expect("the script starts");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
+    /// Processes of launcher and trainer on a node, one line each: pid, state and command line.
+    pub fn ours_on(&self, node: u32) -> Vec<(i32, String)> {
+        let listed = self.on_node(node, "for p in /proc/[0-9]*; do printf '%s ' ${p#/proc/}; tr '\\0' ' ' <$p/cmdline; echo; done 2>/dev/null");
+        let ours = |line: &&str| {
+            line.contains("__agent")
+                || line.contains("__worker")
+                || line.contains("relight run")
+                || line.contains("toy_trainer")
+        };
+        let parse = |line: &str| {
+            let (pid, rest) = line.split_once(' ')?;
+            Some((pid.parse().ok()?, rest.to_owned()))
+        };
+        listed.lines().filter(ours).filter(|line| !line.contains("for p in")).filter_map(parse).collect()
+    }
+
+    /// The agent on a node.
+    pub fn agent_on(&self, node: u32) -> i32 {
+        wait_for("an agent on the node", Duration::from_secs(20), || {
+            let ours = self.ours_on(node);
+            let agent = ours.iter().find(|(_, line)| line.contains("__agent")).map(|(pid, _)| *pid);
+            agent.ok_or_else(|| format!("{ours:?}"))
+        })
+    }
+
+    /// Signals a process of a node.
+    pub fn signal_on(&self, node: u32, pid: i32, signal: &str) {
+        self.on_node(node, &format!("kill -{signal} {pid}"));
+    }
+
+    /// Panics unless no process of ours is left on these nodes within `limit`.
+    pub fn nothing_left(&self, nodes: impl IntoIterator<Item = u32> + Clone, limit: Duration) {
+        wait_for("nothing of the run to be left", limit, || {
+            let left: Vec<_> = nodes.clone().into_iter().flat_map(|node| self.ours_on(node)).collect();
+            if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+        });
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let down = self.script().args(["down", "--purge"]).output();
+        let ended = down.as_ref().is_ok_and(|output| output.status.success());
+        if !ended && !std::thread::panicking() {
+            panic!("the cluster does not go down: {down:?}");
+        }
+    }
+}
+
+fn script() -> Command {
+    let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/slurm-sandbox"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// A file of `examples/`.
+pub fn example(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples").join(name)
+}
+
+/// The folder of a real interpreter: a shim of a version manager would ask for the home directory.
+fn python() -> PathBuf {
+    let output =
+        Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output().expect("python3");
+    let path = PathBuf::from(String::from_utf8_lossy(&output.stdout).trim());
+    path.parent().expect("a folder").to_owned()
+}
+
+fn told(output: &Output) -> String {
+    format!(
+        "{}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    )
+}

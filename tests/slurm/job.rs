@@ -1,0 +1,163 @@
+//! A run of the trainer on a cluster, and what must be true of it.
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, example};
+use crate::commit_log::CommitLog;
+use crate::journal::Journal;
+use crate::support::relight::{Ended, Running};
+use crate::support::wait::wait_for;
+
+/// What the trainer does.
+#[derive(Clone, Copy)]
+pub struct Training {
+    /// Ranks of the world.
+    pub world: u64,
+    /// Steps.
+    pub steps: u64,
+    /// Seconds a step.
+    pub step_time: &'static str,
+    /// Steps between two checkpoints.
+    pub ckpt_every: u64,
+    /// More arguments.
+    pub args: &'static [&'static str],
+}
+
+/// A run that was started.
+pub struct Job<'a> {
+    cluster: &'a Cluster,
+    training: Training,
+    running: Running,
+    name: &'static str,
+}
+
+/// `srun` as in the drop-in form, with what `relight slurm env` sets.
+pub const SRUN: &[&str] = &[
+    "srun",
+    "--no-kill",
+    "--kill-on-bad-exit=0",
+    "--wait=0",
+    "--mpi=none",
+    "--ntasks-per-node=1",
+    "--export=ALL",
+];
+
+impl<'a> Job<'a> {
+    /// Starts `launcher… relight run options… toy_trainer.py …` on the login node, with the run id `name`.
+    pub fn start(
+        cluster: &'a Cluster,
+        name: &'static str,
+        launcher: &[&str],
+        options: &[&str],
+        training: Training,
+    ) -> Self {
+        let mut command = cluster.exec(&[]);
+        command.args(launcher).args(Self::line(cluster, name, options, training));
+        Self::spawn(cluster, name, command, training)
+    }
+
+    /// `./relight run …` with the trainer.
+    pub fn line(cluster: &Cluster, name: &str, options: &[&str], training: Training) -> Vec<String> {
+        let shared = cluster.shared();
+        let place = |leaf: &str| shared.join(format!("{name}.{leaf}")).display().to_string();
+        let mut line: Vec<String> = ["./relight", "run", "--run-dir"].map(str::to_owned).to_vec();
+        line.extend([shared.join("runs").display().to_string(), "--run-id".into(), name.into()]);
+        line.extend(["--lost-after".to_owned(), "6".to_owned()]);
+        line.extend(options.iter().map(|o| (*o).to_owned()));
+        line.push("toy_trainer.py".into());
+        line.extend([format!("--steps={}", training.steps), "--step-time".into(), training.step_time.into()]);
+        line.extend([format!("--ckpt-every={}", training.ckpt_every), "--ckpt-dir".into(), place("ckpt")]);
+        line.extend(["--log".to_owned(), place("log")]);
+        line.extend(training.args.iter().map(|a| (*a).to_owned()));
+        line
+    }
+
+    /// Starts any command that runs the trainer with the files of `name`.
+    pub fn spawn(cluster: &'a Cluster, name: &'static str, mut command: Command, training: Training) -> Self {
+        let file = |leaf: &str| cluster.shared().join(format!("{name}.{leaf}"));
+        let (out, err) = (file("stdout"), file("stderr"));
+        let create = |path: &PathBuf| File::create(path).expect("a file of the shared folder");
+        let child = command.stdout(create(&out)).stderr(create(&err)).spawn().expect("the script starts");
+        Self { cluster, training, running: Running::of(child, out, err), name }
+    }
+
+    /// What the trainer has told so far.
+    pub fn log(&self) -> CommitLog {
+        CommitLog::read_so_far(&self.file("log"))
+    }
+
+    fn file(&self, leaf: &str) -> PathBuf {
+        self.cluster.shared().join(format!("{}.{leaf}", self.name))
+    }
+
+    /// What was shown so far.
+    pub fn shown(&self) -> String {
+        fs::read_to_string(self.file("stderr")).unwrap_or_default()
+    }
+
+    /// The newest status.
+    pub fn status(&self) -> Value {
+        let text = fs::read(self.cluster.shared().join("runs").join(self.name).join("status.json"));
+        text.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(Value::Null)
+    }
+
+    /// Waits until a rank of an attempt has done a step.
+    pub fn reached(&self, attempt: u64, step: u64) {
+        wait_for("a step", Duration::from_secs(60), || {
+            let log = self.log();
+            match log.reached(attempt, 0) {
+                at if at >= step => Ok(()),
+                at => Err(format!("attempt {attempt} is at step {at} of {step}\n{}", self.shown())),
+            }
+        });
+    }
+
+    /// Waits until a text was shown.
+    pub fn says(&self, text: &str, limit: Duration) {
+        wait_for("a line", limit, || {
+            let shown = self.shown();
+            if shown.contains(text) { Ok(()) } else { Err(format!("{text:?} is not in\n{shown}")) }
+        });
+    }
+
+    /// The end, whatever it is.
+    pub fn wait(self, limit: Duration) -> (Ended, Journal, CommitLog) {
+        let (log, name, cluster) = (self.file("log"), self.name, self.cluster);
+        let ended = self.running.wait(limit);
+        let journal = Journal::read(&cluster.shared().join("runs"), name);
+        (ended, journal, CommitLog::read(&log))
+    }
+
+    /// The end of a run that must finish as if nothing had happened; `nodes` of the cluster are alive.
+    pub fn finishes(self, limit: Duration, nodes: &[u32]) -> (Ended, Journal, CommitLog) {
+        let (cluster, training) = (self.cluster, self.training);
+        let (ended, journal, log) = self.wait(limit);
+        let context = format!("{journal:#?}\n{}\n{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.code, 0, "exit code\n{context}");
+        assert!(!context.contains("panicked at"), "{context}");
+        let hash = golden(training);
+        assert!(
+            ended.stdout.contains(&format!("final hash {hash}")),
+            "the final hash is not {hash}\n{context}"
+        );
+        log.check(training.world, training.steps, training.ckpt_every);
+        assert_eq!(journal.end_code, Some(0), "{context}");
+        cluster.nothing_left(nodes.to_vec(), Duration::from_secs(5));
+        (ended, journal, log)
+    }
+}
+
+fn golden(training: Training) -> String {
+    let mut command = Command::new("python3");
+    command
+        .arg(example("toy_trainer.py"))
+        .arg("--print-hash-only")
+        .arg(format!("--steps={}", training.steps));
+    let output = command.arg(format!("--world={}", training.world)).output().expect("python3 starts");
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
