@@ -165,7 +165,9 @@ fn a_node_is_in_doubt_after_3_s_and_a_late_beat_is_told() {
     let late = |ms| Effect::Late { node: name(1), silent: Duration::from_millis(ms) };
     assert_eq!(told(bed.beat(4_600, 1, None)), [late(3_600)]);
     assert_eq!(told(bed.beat(6_000, 1, None)), [], "no other link was dialled for it yet");
-    assert_eq!(told(bed.beat(7_500, 1, None)), [late(1_500)]);
+    assert_eq!(told(bed.beat(7_499, 1, None)), []);
+    bed.beat(7_499, 0, None);
+    assert_eq!(told(bed.beat(8_999, 1, None)), [late(1_500)]);
 }
 
 #[test]
