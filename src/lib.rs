@@ -12,5 +12,7 @@ pub mod ipc;
 pub mod logs;
 pub mod net;
 pub mod node;
+pub mod slurm;
 pub mod store;
+pub mod supervisor;
 pub mod sys;

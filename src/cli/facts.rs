@@ -61,7 +61,7 @@ impl Process {
     pub fn facts(&self) -> Facts {
         Facts {
             as_torchrun: super::is_torchrun(&self.called_as),
-            at_terminal: std::io::stdin().is_terminal(),
+            at_terminal: std::io::stdin().is_terminal() || self.var(env::RELIGHT_TERMINAL) == Some("1"),
             cpus: std::thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             gpus: gpus(self),

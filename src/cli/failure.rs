@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::inject::InjectError;
 use super::program::ProgramError;
 use super::runs::RunsError;
+use super::srun::SrunError;
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{FileError, SettingsError};
 use crate::domain::slurm_env::SlurmEnvError;
@@ -68,6 +69,14 @@ pub enum UsageError {
     /// A step whose list of nodes lacks the node that it runs on.
     #[error("{0}")]
     OutOfPlace(String),
+    /// No such template.
+    #[error("there is no template '{name}'")]
+    NoTemplate {
+        /// As typed.
+        name: String,
+        /// What may be meant.
+        closest: Option<String>,
+    },
     /// Nobody could keep it.
     #[error("program and arguments are longer than {limit} bytes together")]
     TooLong {
@@ -132,6 +141,10 @@ impl UsageError {
             Self::OutOfPlace(_) => {
                 Some("start one agent on each node: srun --ntasks-per-node=1 relight run …".to_owned())
             }
+            Self::NoTemplate { closest, .. } => Some(match closest {
+                Some(name) => format!("did you mean {name}?"),
+                None => "relight slurm template lists them".to_owned(),
+            }),
             Self::NoDirectory => Some("cd to a directory that is there".to_owned()),
             Self::TooLong { .. } => Some("put them into a file that the program reads".to_owned()),
             Self::NoProgram => Some("relight run [OPTIONS] SCRIPT [ARGS]...".to_owned()),
@@ -194,6 +207,9 @@ pub enum Failure {
     /// A fault could not be injected.
     #[error(transparent)]
     Inject(#[from] InjectError),
+    /// Agents cannot be started so.
+    #[error(transparent)]
+    Srun(#[from] SrunError),
     /// The output could not be written.
     #[error("cannot write the output")]
     Output(#[source] io::Error),
@@ -233,6 +249,7 @@ impl Failure {
             | Self::Program(_)
             | Self::Runs(_)
             | Self::Lock(_)
+            | Self::Srun(_)
             | Self::Running { .. }
             | Self::PrivateDir(_) => Outcome::Usage,
             Self::Inject(error) => error.outcome(),
@@ -250,6 +267,7 @@ impl Failure {
             Self::Program(error) => error.hint(),
             Self::Runs(error) => error.hint(),
             Self::Inject(error) => error.hint(),
+            Self::Srun(error) => error.hint(),
             Self::Config(ConfigError::Read { .. } | ConfigError::TooLarge { .. })
             | Self::Output(_)
             | Self::PrivateDir(_)

@@ -27,6 +27,8 @@ pub struct Cli {
 pub enum Command {
     /// Run a program in several ranks and keep it alive
     Run(Box<RunFlags>),
+    /// Run it on the nodes of a job by a line of `srun` of your own, and look after its agents
+    Srun(SrunArgs),
     /// Show where a run stands
     Status(StatusArgs),
     /// Explain the incidents of a run
@@ -43,6 +45,12 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Show what batch scripts need
+    Slurm {
+        /// What.
+        #[command(subcommand)]
+        command: SlurmCommand,
+    },
     /// Make something fail in a run, to see it recover
     Inject(InjectArgs),
     /// Print a part of the documentation
@@ -50,6 +58,35 @@ pub enum Command {
     Gen {
         /// Which.
         what: Generated,
+    },
+}
+
+/// `relight srun`
+#[derive(Debug, ClapArgs)]
+#[command(
+    override_usage = "relight srun [OPTIONS OF SRUN] -- relight run [OPTIONS] SCRIPT [ARGS]...",
+    after_help = AFTER_SRUN
+)]
+pub struct SrunArgs {
+    /// Options of `srun`, and the command
+    #[arg(value_name = "WORD", trailing_var_arg = true, allow_hyphen_values = true)]
+    pub words: Vec<String>,
+}
+
+const AFTER_SRUN: &str = "Any option of srun may stand before --, except those that set the number of tasks, bind them \
+or end them all together: relight starts one agent on each node, with all of its cores and GPUs. In a batch script, and at \
+the prompt of salloc, `relight run …` alone is short for `relight srun -- relight run …`.";
+
+/// `relight slurm …`
+#[derive(Debug, Subcommand)]
+pub enum SlurmCommand {
+    /// Print what a plain `srun` line needs in its environment, for eval "$(relight slurm env)"
+    Env,
+    /// Print a template of a batch script; without a name, list them
+    Template {
+        /// Which
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
     },
 }
 

@@ -213,7 +213,7 @@ pub fn is_running_here(process: &Process, run_dir: &Path) -> bool {
 
 /// Makes the directory under which run directories lie: all of the way below the home directory, elsewhere the
 /// last step only, because a missing parent is more likely a file system that is not mounted.
-fn make_base(base: &Value<PathBuf>) -> Result<(), RunsError> {
+pub(super) fn make_base(base: &Value<PathBuf>) -> Result<(), RunsError> {
     let in_home = matches!(base.origin, Origin::Default(name) if name == env::HOME.name || name == env::XDG_STATE_HOME.name);
     let made = std::fs::DirBuilder::new().mode(0o700).recursive(in_home).create(&base.value);
     match made {

@@ -17,6 +17,8 @@ pub mod program;
 pub mod run;
 pub mod runs;
 pub mod show;
+pub mod slurm;
+pub mod srun;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -81,7 +83,9 @@ fn perform(process: &facts::Process, command: Parsed) -> Result<Outcome, Failure
         Parsed::Other(Command::Gen { what }) => {
             output::print(&generate::text(what)).map(|()| Outcome::Finished)
         }
-        Parsed::Other(Command::Run(_) | Command::Config { .. }) => {
+        Parsed::Srun { words } => srun::srun(process, &words),
+        Parsed::Other(Command::Slurm { command }) => slurm::slurm(&command),
+        Parsed::Other(Command::Run(_) | Command::Srun(_) | Command::Config { .. }) => {
             // `parse` has taken them already; there is nothing that they could mean here.
             Err(Failure::Usage(UsageError::NoProgram))
         }
@@ -104,6 +108,11 @@ pub enum Parsed {
         show: Box<flags::ConfigShow>,
         /// Program and arguments.
         program: Vec<String>,
+    },
+    /// `relight srun`: everything behind it.
+    Srun {
+        /// Options of `srun`, and the command.
+        words: Vec<String>,
     },
     /// Any other command.
     Other(Command),
@@ -132,6 +141,15 @@ pub fn parse(called_as: &OsStr, args: &[OsString]) -> Result<Parsed, ParseError>
     }
     match (first.and_then(OsStr::to_str), second.and_then(OsStr::to_str)) {
         (Some("run"), _) => parse_run(&args[1..]),
+        (Some("srun"), second) if !matches!(second, Some("--help" | "-h") | None) => {
+            let text = |word: &OsString| match word.to_str() {
+                Some(word) => Ok(word.to_owned()),
+                None => {
+                    Err(ParseError::Usage(UsageError::NotUtf8 { word: word.to_string_lossy().into_owned() }))
+                }
+            };
+            Ok(Parsed::Srun { words: args[1..].iter().map(text).collect::<Result<_, _>>()? })
+        }
         (Some("config"), Some("show")) => {
             let split = argv::split(&flags::subcommand(&["config", "show"]), &args[2..])
                 .map_err(ParseError::Usage)?;

@@ -3,7 +3,7 @@
 use super::facts::Process;
 use super::failure::{Failure, UsageError};
 use super::flags::{RunFlags, RunOptions};
-use super::{interpreter, landing, program, show};
+use super::{interpreter, landing, program, show, srun};
 use crate::domain::env;
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{AgentConfig, Settings};
@@ -26,6 +26,9 @@ pub struct Launch {
 pub fn run(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Outcome, Failure> {
     if flags.json && !flags.dry_run {
         return Err(UsageError::JsonAlone.into());
+    }
+    if let Some(outcome) = srun::instead(process, flags, program)? {
+        return Ok(outcome);
     }
     let launch = prepare(process, &flags.run, program)?;
     if flags.dry_run {

@@ -71,6 +71,8 @@ variables! {
     RELIGHT_NODELIST = Both "RELIGHT_NODELIST": "What `relight srun` tells its agents: the nodes of the run in order, as Slurm writes them.";
     RELIGHT_HEADER_TASKS = Both "RELIGHT_HEADER_TASKS": "What `relight srun` tells its agents: the tasks per node that the job's header asks for.";
     RELIGHT_LAUNCH = Both "RELIGHT_LAUNCH": "What `relight srun` tells its agents: a random word, the same for all agents of one launch and of no other.";
+    RELIGHT_TERMINAL = Both "RELIGHT_TERMINAL": "What `relight srun` tells its agents: `1` where a person at a terminal started it.";
+    RELIGHT_NODE_ADDRS = Both "RELIGHT_NODE_ADDRS": "What `relight srun` tells its agents: Slurm's address of each node that has another one than its name, as `node=address`, comma-separated.";
     RELIGHT_SPARES = Reads "RELIGHT_SPARES": "Default of `--spares`.";
     RELIGHT_CONFIG = Reads "RELIGHT_CONFIG": "Default of `--config`.";
     RELIGHT_LOST_AFTER = Reads "RELIGHT_LOST_AFTER": "Default of `--lost-after`.";
@@ -139,6 +141,75 @@ variables! {
 /// Prefixes of variables that tell a rank that another launcher started it; removed where ranks get a view of
 /// Slurm of their own.
 pub const FOREIGN_LAUNCHERS: [&str; 3] = ["PMI", "PMIX", "OMPI"];
+
+/// Variables that `srun` reads as options, or writes for its tasks, and that say something else than what a
+/// supervisor wants: the size of the step, how tasks are bound, what ends the step. A name with `*` is a prefix.
+pub const SRUN_READS: &[&str] = &[
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_CPUS_PER_TASK",
+    "SLURM_CPU_BIND*",
+    "SLURM_DISTRIBUTION",
+    "SLURM_DIST_PLANESIZE",
+    "SLURM_EXACT",
+    "SLURM_EXCLUSIVE",
+    "SLURM_EXPORT_ENV",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_GPU_BIND",
+    "SLURM_GTIDS",
+    "SLURM_HINT",
+    "SLURM_HOSTFILE",
+    "SLURM_IMMEDIATE",
+    "SLURM_JOB_NUM_NODES",
+    "SLURM_KILL_BAD_EXIT",
+    "SLURM_LOCALID",
+    "SLURM_MEM_BIND*",
+    "SLURM_MPI_TYPE",
+    "SLURM_NNODES",
+    "SLURM_NODEID",
+    "SLURM_NPROCS",
+    "SLURM_NTASKS",
+    "SLURM_NTASKS_PER_*",
+    "SLURM_OVERCOMMIT",
+    "SLURM_PROCID",
+    "SLURM_RELATIVE",
+    "SLURM_SPREAD_JOB",
+    "SLURM_STDINMODE",
+    "SLURM_STEPID",
+    "SLURM_STEP_*",
+    "SLURM_TASKS_PER_NODE",
+    "SLURM_TASK_PID",
+    "SLURM_THREADS_PER_CORE",
+    "SLURM_TRES_BIND",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_USE_ENV",
+    "SLURM_WAIT",
+    "SRUN_CPUS_PER_TASK",
+    "SRUN_EXPORT_ENV",
+];
+
+/// Is this one of [`SRUN_READS`]?
+#[must_use]
+pub fn srun_reads(name: &str) -> bool {
+    SRUN_READS.iter().any(|known| match known.strip_suffix('*') {
+        Some(prefix) => name.starts_with(prefix),
+        None => name == *known,
+    })
+}
+
+/// With one of these in its environment a number of CPUs does not mean to `srun` what it means in a header.
+pub const COUNTS_CORES: &[&str] = &["SLURM_HINT", "SLURM_THREADS_PER_CORE"];
+
+/// With one of these in its environment a job's GPUs belong to tasks: a step of fewer tasks gets fewer.
+pub const GPUS_BY_TASK: &[&str] = &["SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_NTASKS_PER_GPU"];
+
+/// What a plain `srun` line needs in its environment to be as that of `relight srun`, with Slurm's names.
+pub const FOR_PLAIN_SRUN: &[(&str, &str)] = &[
+    ("SLURM_NO_KILL", "1"),
+    ("SLURM_KILL_BAD_EXIT", "0"),
+    ("SLURM_WAIT", "0"),
+    ("SLURM_MPI_TYPE", "none"),
+    ("SLURM_CPU_BIND", "none"),
+];
 
 /// Variables that never reach a rank.
 pub const SECRETS: &[EnvVar] = &[RELIGHT_SECRET];

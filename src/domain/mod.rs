@@ -31,5 +31,6 @@ pub mod settings;
 pub mod slurm_env;
 pub mod spec;
 pub mod suggest;
+pub mod supervisor;
 pub mod time;
 pub mod wire;

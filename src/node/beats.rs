@@ -49,6 +49,8 @@ pub(crate) enum Told {
     Lease(LeaseEvent),
     /// For the authority.
     Authority(AuthorityEvent),
+    /// A node is given up: nothing of its links counts any more.
+    HangUp(NodeName),
     /// A dialled link is open.
     Dialled(Link, mpsc::Sender<Beat>, Owned),
 }
@@ -148,6 +150,7 @@ impl Task {
                     None => return,
                     Some(Told::Lease(event)) => self.lease(event),
                     Some(Told::Authority(event)) => self.authority(event),
+                    Some(Told::HangUp(node)) => self.taken.retain(|_, (of, _, _)| *of != node),
                     Some(Told::Dialled(link, beats, reader)) => {
                         self.dialled.insert(link, (beats, reader));
                         self.lease(LeaseEvent::LinkUp(link));

@@ -320,7 +320,9 @@ impl Life {
         let context = &self.boot.context;
         Search {
             store: self.store.clone(),
+            teller: self.teller.clone(),
             dir: context.run_dir.clone(),
+            options: self.options(false),
             place: context.place.clone(),
             silence: self.silence(),
         }

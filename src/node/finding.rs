@@ -170,16 +170,21 @@ impl Life {
     }
 
     async fn open_once(&mut self, create: bool) -> Result<Result<Box<Opened>, Refusal>, Stop> {
-        let options = OpenOptions {
+        let options = self.options(create);
+        let store = self.store.clone();
+        self.hearing(store.open(options)).await
+    }
+
+    /// How this node opens the run directory.
+    pub(super) fn options(&self, create: bool) -> OpenOptions {
+        OpenOptions {
             dir: self.boot.context.run_dir.clone(),
             run: self.boot.spec.run_id.clone(),
             create,
             make_parents: self.boot.make_parents,
             command: command(&self.boot.spec),
             wall_ms: clock::now().wall_ms,
-        };
-        let store = self.store.clone();
-        self.hearing(store.open(options)).await
+        }
     }
 
     /// Waits for something, unless a signal says stop first.

@@ -87,6 +87,11 @@ impl crate::agent::driver::Hooks for AgentHooks {
     }
 
     fn note(&mut self, note: Note) {
+        if matches!(note, Note::GaveUp { .. })
+            && let Some(why) = self.line.refused()
+        {
+            self.teller.say(&format!("the last coordinator that answered: {why}"));
+        }
         self.teller.note(Who::Agent, note);
     }
 
@@ -175,6 +180,9 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
 
     fn disconnect(&mut self, node: NodeName) {
         self.line.hang_up(&node);
+        if let Some(beats) = &self.beats {
+            beats.tell(Told::HangUp(node));
+        }
     }
 
     fn supervisor(&mut self, message: ToSupervisor) {

@@ -9,21 +9,26 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::listener::Taken;
 use super::store::StoreLine;
 use super::tasks::{self, Owned};
+use super::teller::Teller;
 use super::whereabouts::{At, Whereabouts};
 use crate::agent::driver::Input;
 use crate::domain::agent::Event as AgentEvent;
 use crate::domain::coordinator::Event as CoordinatorEvent;
+use crate::domain::exit_code;
 use crate::domain::ids::{Incarnation, NodeName, RunId};
+use crate::domain::ledger::Ledger;
 use crate::domain::spec::LaunchPlace;
 use crate::domain::wire::{FromSupervisor, ToAgent, ToCoordinator, ToSupervisor};
 use crate::net::handshake::{Identity, Role};
 use crate::net::secret::Secret;
 use crate::net::session::{Receiver, Sender, Session, SessionError};
 use crate::net::tcp;
+use crate::store::layout::OpenOptions;
 
 /// Frames that wait to be written; one more and the link is given up.
 const QUEUE: usize = 1024;
@@ -33,6 +38,10 @@ const PIPE: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(200);
 /// For a connection to be made.
 const DIAL: Duration = Duration::from_secs(3);
+/// So many answers of another version are enough.
+const OTHERS: u32 = 3;
+/// Between two looks into the journal while nobody answers.
+const LOOK: Duration = Duration::from_secs(2);
 /// For a peer to answer when the coordinator wants to know whether it can be reached.
 const REACH: Duration = Duration::from_secs(1);
 
@@ -56,7 +65,10 @@ impl Names {
 pub(crate) struct Search {
     /// The run directory has the hint.
     pub(crate) store: StoreLine,
+    pub(crate) teller: Teller,
     pub(crate) dir: PathBuf,
+    /// How the run directory is opened by whoever does not make it.
+    pub(crate) options: OpenOptions,
     pub(crate) place: LaunchPlace,
     /// After so long without a sign a connection is gone.
     pub(crate) silence: Duration,
@@ -78,6 +90,10 @@ struct State {
     coordinator: Option<mpsc::UnboundedSender<CoordinatorEvent>>,
     /// Why the last coordinator that was found would not talk to us.
     refused: Option<String>,
+    /// How often one of another version answered.
+    others: u32,
+    /// When the journal was last looked into for an end.
+    looked: Option<Instant>,
 }
 
 /// Both ends; shared by the tasks of the control thread.
@@ -129,19 +145,58 @@ impl Line {
 
     /// Looks for the coordinator; the agent hears how it went.
     pub(crate) fn connect(&self) {
+        // A session that brings nothing any more may still look alive.
+        self.state.borrow_mut().to_coordinator = None;
         let line = self.clone();
         // What is left of an earlier session says nothing any more.
         drop(self.state.borrow_mut().to_coordinator.take());
         tasks::spawn(async move {
-            match line.open().await {
-                Ok(()) => line.state.borrow_mut().refused = None,
-                Err(error) => {
-                    line.state.borrow_mut().refused = error.map(|error| error.to_string());
-                    tokio::time::sleep(PAUSE).await;
-                    line.tell_agent(AgentEvent::LinkDown);
-                }
+            let Err(error) = line.open().await else { return };
+            if let Some(error) = error {
+                line.was_refused(&error);
             }
+            line.look_for_the_end().await;
+            tokio::time::sleep(PAUSE).await;
+            line.tell_agent(AgentEvent::LinkDown);
         });
+    }
+
+    /// Another version stays another version: whoever meets it again and again can only say so and go.
+    fn was_refused(&self, error: &SessionError) {
+        let mut state = self.state.borrow_mut();
+        state.refused = Some(error.to_string());
+        if !matches!(error, SessionError::OtherProtocol { .. }) {
+            return;
+        }
+        state.others += 1;
+        if state.others == OTHERS {
+            drop(state);
+            self.search.teller.say(&format!("error: {error}"));
+            self.search.teller.say(&format!("hint: install one relight on every node ({})", self.names.node));
+            self.tell_agent(AgentEvent::RunEnded { code: exit_code::USAGE });
+        }
+    }
+
+    /// Nobody answers: a run that has ended while this node was away says so in its journal.
+    async fn look_for_the_end(&self) {
+        let due = {
+            let mut state = self.state.borrow_mut();
+            let now = Instant::now();
+            let due = !self.search.place.token.is_empty() && state.looked.is_none_or(|at| now >= at + LOOK);
+            if due {
+                state.looked = Some(now);
+            }
+            due
+        };
+        if !due {
+            return;
+        }
+        let Ok(opened) = self.search.store.open(self.search.options.clone()).await else { return };
+        let Ok(ledger) = Ledger::replay(&opened.records) else { return };
+        let ours = ledger.leader().is_some_and(|(lead, _)| lead.launch == self.search.place.token);
+        if let (true, Some(end)) = (ours, ledger.end()) {
+            self.tell_agent(AgentEvent::RunEnded { code: end.code });
+        }
     }
 
     /// Why the newest try to reach a coordinator failed, if it was answered at all.
@@ -157,7 +212,11 @@ impl Line {
         tasks::spawn(write(sender, outgoing));
         let number = self.number();
         let reader = Owned::spawn(self.clone().read_agent(number, receiver));
-        self.state.borrow_mut().to_coordinator = Some(Open { number, out, _reader: reader });
+        {
+            let mut state = self.state.borrow_mut();
+            state.to_coordinator = Some(Open { number, out, _reader: reader });
+            (state.refused, state.others) = (None, 0);
+        }
         self.tell_agent(AgentEvent::LinkUp);
         Ok(())
     }
@@ -229,6 +288,7 @@ impl Line {
         let number = self.number();
         let reader = Owned::spawn(self.clone().read_supervisor(number, receiver));
         self.state.borrow_mut().supervisor = Some(Open { number, out, _reader: reader });
+        self.tell_coordinator(CoordinatorEvent::SupervisorLink { up: true });
     }
 
     fn number(&self) -> u64 {
@@ -269,9 +329,13 @@ impl Line {
         while let Ok(message) = receiver.recv().await {
             self.tell_coordinator(CoordinatorEvent::Supervisor(message));
         }
-        let mut state = self.state.borrow_mut();
-        if state.supervisor.as_ref().is_some_and(|open| open.number == number) {
-            drop(state.supervisor.take());
+        let current = {
+            let mut state = self.state.borrow_mut();
+            let current = state.supervisor.as_ref().is_some_and(|open| open.number == number);
+            current && state.supervisor.take().is_some()
+        };
+        if current {
+            self.tell_coordinator(CoordinatorEvent::SupervisorLink { up: false });
         }
     }
 

@@ -22,6 +22,7 @@ pub mod port;
 pub mod process;
 pub mod procfs;
 pub mod random;
+pub mod ready;
 pub mod seqpacket;
 pub mod shm;
 pub mod signals;

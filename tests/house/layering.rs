@@ -17,10 +17,12 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["domain", "sys", "+ipc::frame"]),
     ("logs", &["domain", "sys", "+ipc::frame"]),
     ("health", &["domain", "sys", "+ipc::frame"]),
-    // Ring 2. Agent, coordinator and guardian never meet but in `node`.
+    ("slurm", &["domain", "sys"]),
+    // Ring 2. Agent, coordinator, guardian and supervisor never meet but in `node`.
     ("agent", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("coordinator", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("guardian", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
+    ("supervisor", &["domain", "sys", "ipc", "net", "store", "logs", "health", "slurm"]),
     ("inspect", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("node", &["domain", "sys", "ipc", "net", "store", "logs", "health", "agent", "coordinator", "guardian"]),
     // Ring 3.

@@ -65,6 +65,7 @@ impl Agent {
             }
             // It is looked for already.
             Event::LeaderSilent { .. } => {}
+            Event::RunEnded { code } => self.leave(code, out),
             Event::RanksKilled => {
                 if matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. }) {
                     self.sweep(Goal::Stop, out);

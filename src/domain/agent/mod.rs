@@ -97,6 +97,11 @@ pub enum Event {
         /// The last sign of it.
         since: BootTime,
     },
+    /// The journal says that the run has ended; its exit code.
+    RunEnded {
+        /// The exit code.
+        code: u8,
+    },
     /// The guardian killed the ranks: their grant had run out while we did not look.
     RanksKilled,
     /// A signal came to the launcher on this node.

@@ -1,0 +1,1 @@
+"""The parts of scripts/slurm-sandbox."""

@@ -1,0 +1,110 @@
+//! The session with the coordinator: found by the hint in the run directory, dialled until it answers.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+
+use super::files::Files;
+use crate::domain::ids::Incarnation;
+use crate::domain::supervisor::Event;
+use crate::domain::wire::{FromSupervisor, ToSupervisor};
+use crate::net::secret::Secret;
+use crate::net::session::{Identity, Receiver, Sender, Session};
+use crate::net::tcp;
+
+/// For one try at all addresses.
+const DIAL: Duration = Duration::from_secs(3);
+/// A coordinator whose host says nothing for so long is gone.
+const SILENCE: Duration = Duration::from_secs(10);
+/// Between two tries, at first and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Whom to look for.
+pub(super) struct Search {
+    pub(super) dir: PathBuf,
+    pub(super) token: String,
+    pub(super) identity: Identity,
+    pub(super) secret: Secret,
+}
+
+/// What the link tells.
+pub(super) enum Word {
+    /// For the machine.
+    Event(Event),
+    /// The coordinator's program has this version.
+    Version(String),
+}
+
+type Link = Session<ToSupervisor, FromSupervisor>;
+
+/// Looks for a coordinator, tells, looks for the next one when it is gone. Ends with its receivers.
+pub(super) async fn run(
+    search: Search,
+    mut files: Files,
+    mut messages: UnboundedReceiver<FromSupervisor>,
+    tell: UnboundedSender<Word>,
+) {
+    loop {
+        let link = find(&search, &mut files).await;
+        // What was meant for an earlier coordinator is not for this one.
+        while messages.try_recv().is_ok() {}
+        let version = link.peer().version.clone();
+        if tell.send(Word::Version(version)).and_then(|()| tell.send(Word::Event(Event::LinkUp))).is_err() {
+            return;
+        }
+        let (sender, receiver) = link.split();
+        tokio::select! {
+            () = hear(receiver, &tell) => {}
+            () = say(sender, &mut messages) => {}
+        }
+        if tell.send(Word::Event(Event::LinkDown)).is_err() {
+            return;
+        }
+    }
+}
+
+async fn find(search: &Search, files: &mut Files) -> Link {
+    let mut pause = PAUSE.0;
+    loop {
+        if let Some(link) = try_once(search, files).await {
+            return link;
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(PAUSE.1);
+    }
+}
+
+async fn try_once(search: &Search, files: &mut Files) -> Option<Link> {
+    let hint = files.hint(&search.dir).await.filter(|hint| hint.launch == search.token)?;
+    let addresses: Vec<SocketAddr> = hint.addresses.iter().filter_map(|text| text.parse().ok()).collect();
+    let stream = tcp::dial(&addresses, DIAL).await.ok()?;
+    tcp::tune(&stream, SILENCE);
+    let identity =
+        Identity { incarnation: Incarnation(crate::sys::random::u64()), ..search.identity.clone() };
+    match Session::connect(stream, &identity, &search.secret).await {
+        Ok(link) => Some(link),
+        Err(error) => {
+            tracing::debug!(target: "relight::supervisor", %error, "no session with the coordinator");
+            None
+        }
+    }
+}
+
+async fn hear(mut receiver: Receiver<ToSupervisor>, tell: &UnboundedSender<Word>) {
+    while let Ok(message) = receiver.recv().await {
+        if tell.send(Word::Event(Event::Recv(message))).is_err() {
+            return;
+        }
+    }
+}
+
+async fn say(mut sender: Sender<FromSupervisor>, messages: &mut UnboundedReceiver<FromSupervisor>) {
+    while let Some(message) = messages.recv().await {
+        if sender.send(&message).await.is_err() {
+            return;
+        }
+    }
+    sender.close().await;
+}

@@ -1,0 +1,172 @@
+//! Before anything is started: which run this is, and its directory.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+
+use super::files::{Files, Refusal};
+use super::{RunName, SupervisorConfig};
+use crate::domain::exit_code;
+use crate::domain::ids::RunId;
+use crate::domain::ledger::Ledger;
+use crate::domain::record::{Outcome, Record};
+use crate::domain::spec::JobRef;
+use crate::net::secret::Secret;
+use crate::store::layout::{OpenOptions, Opened};
+use crate::sys::clock;
+use crate::sys::lock::{Holder, Lock, LockError};
+
+/// Runs of one job.
+const MOST: u32 = 10_000;
+
+/// The run that is supervised.
+pub(super) struct Run {
+    pub(super) id: RunId,
+    pub(super) dir: PathBuf,
+    pub(super) secret: Secret,
+    /// No second supervisor of this run on this node.
+    _lock: Lock,
+}
+
+/// Nothing is to be started.
+pub(super) struct Stop {
+    pub(super) code: u8,
+    /// Sentences.
+    pub(super) said: Vec<String>,
+}
+
+impl Stop {
+    fn refused(sentence: &dyn Display, hint: &str) -> Self {
+        let mut said = vec![format!("error: {sentence}")];
+        if !hint.is_empty() {
+            said.push(format!("hint: {hint}"));
+        }
+        Self { code: exit_code::USAGE, said }
+    }
+}
+
+impl From<Refusal> for Stop {
+    fn from(refusal: Refusal) -> Self {
+        Self::refused(&refusal.sentence, &refusal.hint)
+    }
+}
+
+/// Finds or makes the run directory. `said` gets what people should know.
+pub(super) async fn open(
+    config: &SupervisorConfig,
+    files: &mut Files,
+    said: &mut Vec<String>,
+) -> Result<Run, Stop> {
+    match &config.name {
+        RunName::Chosen(id) => match take(config, id)? {
+            Ok(lock) => open_one(config, files, id, lock, said).await,
+            Err(holder) => {
+                let by = holder.map(|holder| format!(" as pid {}", holder.pid)).unwrap_or_default();
+                let sentence = format!("run {id} is already running on this node{by}");
+                Err(Stop::refused(
+                    &sentence,
+                    &format!("see it: relight status {id}; for another run: --run-id ID"),
+                ))
+            }
+        },
+        RunName::Counted { fresh } => {
+            for k in 0..MOST {
+                let id = RunId(format!("{}.{k}", config.job.id));
+                // One that another command of the script holds counts as used.
+                let Ok(lock) = take(config, &id)? else { continue };
+                let opened = files.open(&options(config, &id)).await?;
+                let used = opened.previous.is_some() && (*fresh || was_led_by(&opened.records, &config.job));
+                if !used {
+                    return settle(config, files, opened, (id, lock), said).await;
+                }
+            }
+            let sentence = format!("there are {MOST} runs of job {}", config.job.id);
+            Err(Stop::refused(&sentence, "name it: --run-id ID"))
+        }
+    }
+}
+
+fn take(config: &SupervisorConfig, id: &RunId) -> Result<Result<Lock, Option<Holder>>, Stop> {
+    let holder =
+        Holder { pid: std::process::id(), started_ms: clock::now().wall_ms, command: config.shown.clone() };
+    // Not the name of the agents' own lock: one of them runs on this node.
+    let name = format!("{id} supervisor");
+    match Lock::try_take(&config.private_dir, &name, &config.base.join(id.as_str()), &holder) {
+        Ok(lock) => Ok(Ok(lock)),
+        Err(LockError::Held { holder }) => Ok(Err(holder)),
+        Err(error) => Err(Stop::refused(&error, "")),
+    }
+}
+
+fn options(config: &SupervisorConfig, id: &RunId) -> OpenOptions {
+    OpenOptions {
+        dir: config.base.join(id.as_str()),
+        run: id.clone(),
+        create: true,
+        make_parents: false,
+        command: config.command.clone(),
+        wall_ms: clock::now().wall_ms,
+    }
+}
+
+async fn open_one(
+    config: &SupervisorConfig,
+    files: &mut Files,
+    id: &RunId,
+    lock: Lock,
+    said: &mut Vec<String>,
+) -> Result<Run, Stop> {
+    let opened = files.open(&options(config, id)).await?;
+    settle(config, files, opened, (id.clone(), lock), said).await
+}
+
+/// A directory that was there continues its run, unless that has finished or was another one.
+async fn settle(
+    config: &SupervisorConfig,
+    files: &mut Files,
+    mut opened: Box<Opened>,
+    (id, lock): (RunId, Lock),
+    said: &mut Vec<String>,
+) -> Result<Run, Stop> {
+    let options = options(config, &id);
+    if let Some(previous) = &opened.previous {
+        if previous.command != config.command {
+            let aside = files.set_aside(&options.dir).await?;
+            said.push(format!(
+                "run {id} had another command line: this is a new run; the earlier one lies in {}",
+                aside.display()
+            ));
+            opened = files.open(&options).await?;
+        } else if previous.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Finished) {
+            let sentence =
+                format!("run {id} has finished already; nothing to do (another --run-id starts a new run)");
+            return Err(Stop { code: exit_code::FINISHED, said: vec![sentence] });
+        }
+    }
+    let secret = Secret::from_hex(&opened.secret)
+        .map_err(|_| Stop::refused(&"the secret of the run directory is damaged", ""))?;
+    Ok(Run { id, dir: options.dir, secret, _lock: lock })
+}
+
+/// The newest coordinator was one of this start of the job.
+fn was_led_by(records: &[Record], job: &JobRef) -> bool {
+    let ledger = Ledger::resume(records).ok();
+    ledger.and_then(|ledger| ledger.leader().map(|(lead, _)| lead.job.as_ref() == Some(job))).unwrap_or(false)
+}
+
+/// For looking into the run directory once more.
+pub(super) fn again(config: &SupervisorConfig, id: &RunId) -> OpenOptions {
+    OpenOptions { create: false, ..options(config, id) }
+}
+
+/// How the launch with this token has ended, if it has.
+pub(super) async fn result(options: &OpenOptions, files: &mut Files, token: &str) -> Option<u8> {
+    let opened = files.open(options).await.ok()?;
+    result_of(&opened.records, token)
+}
+
+fn result_of(records: &[Record], token: &str) -> Option<u8> {
+    let ledger = Ledger::resume(records).ok()?;
+    // The end of an earlier launch is not ours.
+    ledger.leader().filter(|(lead, _)| lead.launch == token)?;
+    ledger.end().map(|end| end.code)
+}
