@@ -24,7 +24,7 @@ use crate::supervisor::{self, RunName, SupervisorConfig};
 use crate::sys::capability::Capabilities;
 use crate::sys::dirs;
 use crate::sys::memexec::Image;
-use crate::sys::process;
+use crate::sys::{process, random};
 
 /// From the first signal to the agents' SIGKILL, beyond what a stop of the ranks may take: for sweeping, the last
 /// output, and the end of the journal.
@@ -301,6 +301,7 @@ fn plan(
 ) -> Plan {
     let has = |names: &[&str]| process.env.iter().any(|(name, _)| names.iter().any(|known| name == known));
     let mut tell = tell(place, nodes);
+    tell.push((env::RELIGHT_LAUNCH.name, format!("{:016x}", random::u64())));
     tell.push((env::RELIGHT_RUN_DIR.name, settings.run_dir.value.display().to_string()));
     if terminal {
         tell.push((env::RELIGHT_TERMINAL.name, "1".to_owned()));

@@ -320,6 +320,7 @@ impl Life {
         let context = &self.boot.context;
         Search {
             store: self.store.clone(),
+            teller: self.teller.clone(),
             dir: context.run_dir.clone(),
             options: self.options(false),
             place: context.place.clone(),

@@ -14,10 +14,12 @@ use tokio::time::Instant;
 use super::listener::Taken;
 use super::store::StoreLine;
 use super::tasks::{self, Owned};
+use super::teller::Teller;
 use super::whereabouts::{At, Whereabouts};
 use crate::agent::driver::Input;
 use crate::domain::agent::Event as AgentEvent;
 use crate::domain::coordinator::Event as CoordinatorEvent;
+use crate::domain::exit_code;
 use crate::domain::ids::{Incarnation, NodeName, RunId};
 use crate::domain::ledger::Ledger;
 use crate::domain::spec::LaunchPlace;
@@ -36,6 +38,8 @@ const PIPE: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(200);
 /// For a connection to be made.
 const DIAL: Duration = Duration::from_secs(3);
+/// So many answers of another version are enough.
+const OTHERS: u32 = 3;
 /// Between two looks into the journal while nobody answers.
 const LOOK: Duration = Duration::from_secs(2);
 /// For a peer to answer when the coordinator wants to know whether it can be reached.
@@ -61,6 +65,7 @@ impl Names {
 pub(crate) struct Search {
     /// The run directory has the hint.
     pub(crate) store: StoreLine,
+    pub(crate) teller: Teller,
     pub(crate) dir: PathBuf,
     /// How the run directory is opened by whoever does not make it.
     pub(crate) options: OpenOptions,
@@ -85,6 +90,8 @@ struct State {
     coordinator: Option<mpsc::UnboundedSender<CoordinatorEvent>>,
     /// Why the last coordinator that was found would not talk to us.
     refused: Option<String>,
+    /// How often one of another version answered.
+    others: u32,
     /// When the journal was last looked into for an end.
     looked: Option<Instant>,
 }
@@ -144,12 +151,28 @@ impl Line {
         tasks::spawn(async move {
             let Err(error) = line.open().await else { return };
             if let Some(error) = error {
-                line.state.borrow_mut().refused = Some(error.to_string());
+                line.was_refused(&error);
             }
             line.look_for_the_end().await;
             tokio::time::sleep(PAUSE).await;
             line.tell_agent(AgentEvent::LinkDown);
         });
+    }
+
+    /// Another version stays another version: whoever meets it again and again can only say so and go.
+    fn was_refused(&self, error: &SessionError) {
+        let mut state = self.state.borrow_mut();
+        state.refused = Some(error.to_string());
+        if !matches!(error, SessionError::OtherProtocol { .. }) {
+            return;
+        }
+        state.others += 1;
+        if state.others == OTHERS {
+            drop(state);
+            self.search.teller.say(&format!("error: {error}"));
+            self.search.teller.say(&format!("hint: install one relight on every node ({})", self.names.node));
+            self.tell_agent(AgentEvent::RunEnded { code: exit_code::USAGE });
+        }
     }
 
     /// Nobody answers: a run that has ended while this node was away says so in its journal.
@@ -187,7 +210,11 @@ impl Line {
         tasks::spawn(write(sender, outgoing));
         let number = self.number();
         let reader = Owned::spawn(self.clone().read_agent(number, receiver));
-        self.state.borrow_mut().to_coordinator = Some(Open { number, out, _reader: reader });
+        {
+            let mut state = self.state.borrow_mut();
+            state.to_coordinator = Some(Open { number, out, _reader: reader });
+            (state.refused, state.others) = (None, 0);
+        }
         self.tell_agent(AgentEvent::LinkUp);
         Ok(())
     }

@@ -56,6 +56,7 @@ impl Cluster {
     }
 
     /// Where the interpreter of the ranks lies.
+    #[allow(dead_code)]
     pub fn python(&self) -> &Path {
         &self.python
     }

@@ -16,6 +16,7 @@ mod console;
 mod inspecting;
 mod refusals;
 mod signals;
+mod strangers;
 mod surroundings;
 mod user;
 
