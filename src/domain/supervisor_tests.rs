@@ -17,6 +17,10 @@ fn ended(srun: u32, rc: i32) -> Event {
     Event::SrunEnded { srun: SrunId(srun), rc }
 }
 
+fn killed(srun: u32) -> Event {
+    Event::SrunKilled { srun: SrunId(srun), signal: 9 }
+}
+
 fn start(node: &str) -> Event {
     Event::Recv(ToSupervisor::StartAgent { node: NodeName::new(node) })
 }
@@ -313,9 +317,36 @@ fn srun_was_killed_and_the_agents_go_on() {
         &[
             (0, Event::Begin, "srun0 n1+n2, connect"),
             (300, Event::LinkUp, "attach"),
-            (1_000, ended(0, 137), "ended n1 137, ended n2 137"),
+            (1_000, killed(0), ""),
             (99_000, finish(0), ""),
             (99_100, Event::LinkDown, "connect, exit 0"),
+        ],
+    );
+    // Nobody waits for the end of a step that has no srun; it is ended like every other.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (300, Event::LinkUp, "attach"),
+            (1_000, killed(0), ""),
+            (2_000, start("n2"), "srun1 n2!"),
+            (3_000, term(), "signal 15"),
+            (4_000, Event::LinkDown, "connect"),
+            (7_000, Event::Tick, "scancel0 15, scancel1 15"),
+            (8_000, ended(1, 143), "read"),
+            (8_100, Event::Result(None), "scancel0 9, scancel1 9, exit 143"),
+        ],
+    );
+    // A coordinator that stays and says nothing does not keep us.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (300, Event::LinkUp, "attach"),
+            (1_000, killed(0), ""),
+            (3_000, term(), "signal 15"),
+            (48_000, Event::Tick, "say killing, scancel0 9"),
+            (60_000, Event::Tick, "read"),
         ],
     );
 }
@@ -352,6 +383,7 @@ fn sentences() {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (0_u32..6, prop_oneof![Just(0), Just(1), Just(140)]).prop_map(|(srun, rc)| ended(srun, rc)),
+        (0_u32..6).prop_map(killed),
         (0_u32..6).prop_map(|srun| Event::NoStep { srun: SrunId(srun) }),
         prop_oneof![Just("n1"), Just("n2"), Just("n3"), Just("x")].prop_map(start),
         (any::<u8>(), any::<bool>(), any::<bool>()).prop_map(|(signal, terminal, user)| Event::OsSignal {
@@ -378,7 +410,7 @@ proptest! {
         let all = std::iter::once((0, Event::Begin)).chain(events);
         for (pause, event) in all.chain([(1, term()), (1, Event::LinkDown)]) {
             ms += pause;
-            if let Event::SrunEnded { srun, .. } = &event {
+            if let Event::SrunEnded { srun, .. } | Event::SrunKilled { srun, .. } = &event {
                 live.remove(srun);
             }
             let mut out = Outbox::default();
