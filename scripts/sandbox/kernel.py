@@ -113,6 +113,16 @@ def until(condition, seconds, what):
         pause = min(pause * 1.5, 0.05)
 
 
+def listens(process, port):
+    """Somebody accepts connections on the port, in the network of a process (a folder of /proc)."""
+    wanted = ":%04X" % port
+    for line in read(process + "/net/tcp", "").splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(wanted) and fields[3] == "0A":
+            return True
+    return False
+
+
 def to_log(path):
     """Standard streams of a daemon; every other descriptor is closed, the lock's and a caller's pipes among them."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -144,7 +144,9 @@ pub fn parse(called_as: &OsStr, args: &[OsString]) -> Result<Parsed, ParseError>
         (Some("srun"), second) if !matches!(second, Some("--help" | "-h") | None) => {
             let text = |word: &OsString| match word.to_str() {
                 Some(word) => Ok(word.to_owned()),
-                None => Err(ParseError::Usage(UsageError::NotUtf8 { word: word.to_string_lossy().into_owned() })),
+                None => {
+                    Err(ParseError::Usage(UsageError::NotUtf8 { word: word.to_string_lossy().into_owned() }))
+                }
             };
             Ok(Parsed::Srun { words: args[1..].iter().map(text).collect::<Result<_, _>>()? })
         }

@@ -70,8 +70,10 @@ mod tests {
     #[test]
     fn every_file_is_a_template_and_its_list_says_what_it_is() {
         let dir = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm");
-        let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
-        let mut files: Vec<String> = files.filter_map(|name| Some(name.strip_suffix(".sbatch")?.to_owned())).collect();
+        let files =
+            std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut files: Vec<String> =
+            files.filter_map(|name| Some(name.strip_suffix(".sbatch")?.to_owned())).collect();
         files.sort();
         let mut known: Vec<&str> = TEMPLATES.iter().map(|(name, _)| *name).collect();
         known.sort_unstable();

@@ -200,7 +200,12 @@ fn tell(place: &SlurmPlace, nodes: &[NodeName]) -> Vec<(&'static str, String)> {
 }
 
 /// Settings as the agents will have them, but for what only they can count.
-fn settings(agent: &Process, place: &SlurmPlace, contained: bool, inner: &Inner<'_>) -> Result<Settings, Failure> {
+fn settings(
+    agent: &Process,
+    place: &SlurmPlace,
+    contained: bool,
+    inner: &Inner<'_>,
+) -> Result<Settings, Failure> {
     let files = agent.config_files(inner.options.config.as_deref())?;
     let mut args = inner.options.args(inner.program);
     let mut facts = agent.facts();
@@ -216,8 +221,9 @@ fn settings(agent: &Process, place: &SlurmPlace, contained: bool, inner: &Inner<
 fn check(agent: &Process, place: &SlurmPlace, contained: bool, settings: &Settings) -> Result<(), Failure> {
     match program::check(settings, agent) {
         // Inside the container there may be what is not here.
-        Err(ProgramError::NoScript { .. } | ProgramError::NoBinary { .. } | ProgramError::Directory { .. })
-            if contained => {}
+        Err(
+            ProgramError::NoScript { .. } | ProgramError::NoBinary { .. } | ProgramError::Directory { .. },
+        ) if contained => {}
         result => result?,
     }
     if !contained && place.node.is_some() && !matches!(settings.kind(), ProgramKind::Binary) {
@@ -321,7 +327,9 @@ fn sentences(place: &SlurmPlace, nodes: &[NodeName], terminal: bool, settings: &
             Some(1) => " and 1 GPU".to_owned(),
             Some(gpus) => format!(" and {gpus} GPUs"),
         };
-        said.push(format!("header asks for {tasks} tasks per node; starting 1 agent per node with all {cores}{gpus}"));
+        said.push(format!(
+            "header asks for {tasks} tasks per node; starting 1 agent per node with all {cores}{gpus}"
+        ));
     }
     if terminal {
         let nodes = match nodes.len() {

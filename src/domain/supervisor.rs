@@ -167,7 +167,10 @@ impl fmt::Display for Said {
         match self {
             Self::NoSrun { why } => write!(f, "error: the agents cannot be started: {why}"),
             Self::OneByOne { rc } => {
-                write!(f, "srun could not start an agent on every node (it returned {rc}); starting each by itself")
+                write!(
+                    f,
+                    "srun could not start an agent on every node (it returned {rc}); starting each by itself"
+                )
             }
             Self::Killing { after } => {
                 write!(f, "the agents have not ended after {}: killing their step", human(*after))
@@ -460,7 +463,8 @@ impl Supervisor {
     /// Nobody is left that could go on: no `srun`, and no coordinator whose `srun` was killed under it.
     fn end_if_over(&mut self, out: &mut Outbox<Effect>) {
         let wanted = self.again.values().any(|again| again.wanted);
-        if self.done || self.reading || wanted || !self.sruns.is_empty() || (self.link && self.code.is_none()) {
+        if self.done || self.reading || wanted || !self.sruns.is_empty() || (self.link && self.code.is_none())
+        {
             return;
         }
         self.phase = Phase::Ending;

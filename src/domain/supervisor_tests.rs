@@ -316,7 +316,10 @@ fn srun_was_killed_and_the_agents_go_on() {
 #[test]
 fn without_srun_nothing_begins() {
     let gone = || Event::NoSrun { srun: SrunId(0), why: "srun: not found".into() };
-    check(TWO, &[(0, Event::Begin, "srun0 n1+n2, connect"), (10, gone(), "say nosrun, exit 2"), (20, gone(), "")]);
+    check(
+        TWO,
+        &[(0, Event::Begin, "srun0 n1+n2, connect"), (10, gone(), "say nosrun, exit 2"), (20, gone(), "")],
+    );
 }
 
 #[test]
@@ -344,8 +347,11 @@ fn event() -> impl Strategy<Value = Event> {
         (0_u32..6, prop_oneof![Just(0), Just(1), Just(140)]).prop_map(|(srun, rc)| ended(srun, rc)),
         (0_u32..6).prop_map(|srun| Event::NoStep { srun: SrunId(srun) }),
         prop_oneof![Just("n1"), Just("n2"), Just("n3"), Just("x")].prop_map(start),
-        (any::<u8>(), any::<bool>(), any::<bool>())
-            .prop_map(|(signal, terminal, user)| Event::OsSignal { signal: signal % 20, terminal, user }),
+        (any::<u8>(), any::<bool>(), any::<bool>()).prop_map(|(signal, terminal, user)| Event::OsSignal {
+            signal: signal % 20,
+            terminal,
+            user
+        }),
         any::<u8>().prop_map(finish),
         Just(Event::LinkUp),
         Just(Event::LinkDown),

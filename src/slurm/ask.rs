@@ -31,7 +31,9 @@ impl Slurm {
     /// Does this `srun` know the option?
     pub async fn srun_knows(&self, option: &str) -> bool {
         let help = self.children.ask(&["srun", "--help"], &self.env, PATIENCE).await;
-        help.is_ok_and(|help| help.split(|c: char| c.is_whitespace() || c == '=' || c == '[').any(|w| w == option))
+        help.is_ok_and(|help| {
+            help.split(|c: char| c.is_whitespace() || c == '=' || c == '[').any(|w| w == option)
+        })
     }
 
     /// The number of the step that the `srun` with this pid started.
@@ -84,7 +86,9 @@ fn step_of(answer: &str, job: &str, pid: i32) -> Option<String> {
 fn addresses(answer: &str, nodes: &[NodeName]) -> BTreeMap<NodeName, String> {
     let mut found = BTreeMap::new();
     for line in answer.lines() {
-        let (Some(name), Some(address)) = (value(line, "NodeName"), value(line, "NodeAddr")) else { continue };
+        let (Some(name), Some(address)) = (value(line, "NodeName"), value(line, "NodeAddr")) else {
+            continue;
+        };
         let name = NodeName::new(name);
         let plain = address.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '-' | '_'));
         if plain && !address.is_empty() && address != name.as_str() && nodes.contains(&name) {

@@ -18,7 +18,7 @@ use crate::sys::ready::Ready;
 use crate::sys::spawn::{self, SpawnError, SpawnRequest, Starting};
 use crate::sys::tree::{self, Owned};
 use crate::sys::wait::{self, Waited};
-use crate::sys::{pidfd, procfs, process};
+use crate::sys::{pidfd, process, procfs};
 
 const SIGKILL: i32 = 9;
 /// Between two looks at a child without a descriptor.
@@ -161,7 +161,10 @@ impl Children {
             Ok(Ok(kind)) => {
                 let text = String::from_utf8_lossy(&err);
                 let last = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-                Err(CommandError::Failed { program, words: last.map_or_else(|| kind.to_string(), str::to_owned) })
+                Err(CommandError::Failed {
+                    program,
+                    words: last.map_or_else(|| kind.to_string(), str::to_owned),
+                })
             }
         }
     }

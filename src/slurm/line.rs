@@ -220,7 +220,8 @@ impl SrunLine {
             Rule::TasksPerNode if value == "1" => {}
             Rule::TasksPerNode => return Err(LineError::Tasks { option: typed.shown }),
             Rule::Only(ours, why) => {
-                let same = value == ours || (value.is_empty() && typed.option != "--kill-on-bad-exit" && typed.option != "-K");
+                let same = value == ours
+                    || (value.is_empty() && typed.option != "--kill-on-bad-exit" && typed.option != "-K");
                 if !same {
                     return Err(LineError::Contradicts { option: typed.shown, why });
                 }
@@ -262,7 +263,9 @@ impl SrunLine {
         let chosen: BTreeSet<&NodeName> = named.chain(others).take(number).copied().collect();
         let chosen: Vec<NodeName> = fit.into_iter().filter(|node| chosen.contains(node)).cloned().collect();
         match &self.tasks {
-            Some((option, tasks)) if *tasks != chosen.len() => Err(LineError::Tasks { option: option.clone() }),
+            Some((option, tasks)) if *tasks != chosen.len() => {
+                Err(LineError::Tasks { option: option.clone() })
+            }
             _ => Ok(chosen),
         }
     }
@@ -308,8 +311,7 @@ fn find(word: &str) -> (Option<Rule>, Option<(String, String)>) {
 fn count(option: &str, value: &str) -> Result<usize, LineError> {
     // MIN-MAX: as many as there can be.
     let most = value.rsplit('-').next().unwrap_or(value);
-    most.parse()
-        .map_err(|_| LineError::NotANumber { option: option.to_owned(), value: value.to_owned() })
+    most.parse().map_err(|_| LineError::NotANumber { option: option.to_owned(), value: value.to_owned() })
 }
 
 fn list(option: &str, value: &str) -> Result<Vec<NodeName>, LineError> {

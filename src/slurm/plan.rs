@@ -83,7 +83,8 @@ impl Plan {
             Some(all) if all == "ALL" || all.starts_with("ALL,") => all.to_owned(),
             Some(some) => {
                 // NONE and NIL stand for nothing at all only where they stand alone.
-                let listed = some.split(',').filter(|name| !name.is_empty() && *name != "NONE" && *name != "NIL");
+                let listed =
+                    some.split(',').filter(|name| !name.is_empty() && *name != "NONE" && *name != "NIL");
                 listed.chain(self.tell.iter().map(|(name, _)| *name)).collect::<Vec<_>>().join(",")
             }
         }
@@ -139,7 +140,11 @@ mod tests {
         let mut plan = plan("-c 4 --gres=gpu:2");
         plan.gpus = Some(8);
         let line = argv(&plan, "n1", false);
-        assert!(line.starts_with("srun -c 4 --gres=gpu:2 ") && !line.contains("per-task") && !line.contains("gpus-per"));
+        assert!(
+            line.starts_with("srun -c 4 --gres=gpu:2 ")
+                && !line.contains("per-task")
+                && !line.contains("gpus-per")
+        );
     }
 
     #[test]
@@ -166,7 +171,11 @@ mod tests {
             ("HOME", "/home/a"),
         ];
         let own: Vec<(OsString, OsString)> = own.iter().map(|(k, v)| (k.into(), v.into())).collect();
-        let env: Vec<String> = plan("").env(&own).iter().map(|(k, v)| format!("{k:?}={v:?}").replace('"', "")).collect();
-        assert_eq!(env, ["SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2]", "HOME=/home/a", "RELIGHT_SUPERVISED=1"]);
+        let env: Vec<String> =
+            plan("").env(&own).iter().map(|(k, v)| format!("{k:?}={v:?}").replace('"', "")).collect();
+        assert_eq!(
+            env,
+            ["SLURM_JOB_ID=7", "SLURM_JOB_NODELIST=n[1-2]", "HOME=/home/a", "RELIGHT_SUPERVISED=1"]
+        );
     }
 }

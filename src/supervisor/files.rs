@@ -102,7 +102,10 @@ impl Files {
             }
             tokio::time::sleep(PAUSE).await;
         }
-        Err(Refusal { sentence: last, hint: "look at it from a shell, or choose another place with --run-dir".into() })
+        Err(Refusal {
+            sentence: last,
+            hint: "look at it from a shell, or choose another place with --run-dir".into(),
+        })
     }
 
     /// The answer of one worker, or why there is none. A worker that was left in the middle of a question is of no use
@@ -148,7 +151,11 @@ impl Files {
             ignore: IGNORED.to_vec(),
             ..SpawnRequest::default()
         };
-        let child = self.recipe.children.start(&request).map_err(|error| io::Error::from_raw_os_error(error.errno))?;
+        let child = self
+            .recipe
+            .children
+            .start(&request)
+            .map_err(|error| io::Error::from_raw_os_error(error.errno))?;
         Ok(Worker { client: Client::new(ours, PATIENCE)?, child })
     }
 }

@@ -81,7 +81,8 @@ async fn try_once(search: &Search, files: &mut Files) -> Option<Link> {
     let addresses: Vec<SocketAddr> = hint.addresses.iter().filter_map(|text| text.parse().ok()).collect();
     let stream = tcp::dial(&addresses, DIAL).await.ok()?;
     tcp::tune(&stream, SILENCE);
-    let identity = Identity { incarnation: Incarnation(crate::sys::random::u64()), ..search.identity.clone() };
+    let identity =
+        Identity { incarnation: Incarnation(crate::sys::random::u64()), ..search.identity.clone() };
     match Session::connect(stream, &identity, &search.secret).await {
         Ok(link) => Some(link),
         Err(error) => {

@@ -62,7 +62,10 @@ pub(super) async fn open(
             Err(holder) => {
                 let by = holder.map(|holder| format!(" as pid {}", holder.pid)).unwrap_or_default();
                 let sentence = format!("run {id} is already running on this node{by}");
-                Err(Stop::refused(&sentence, &format!("see it: relight status {id}; for another run: --run-id ID")))
+                Err(Stop::refused(
+                    &sentence,
+                    &format!("see it: relight status {id}; for another run: --run-id ID"),
+                ))
             }
         },
         RunName::Counted { fresh } => {
