@@ -14,6 +14,8 @@ from benchlib.common import (
 
 RANKS = 2
 LOST_AFTER = 6.0
+BEAT = 1.0
+SETTLE = 0.3
 LIMIT = 120.0
 FLOOR = "floor"
 
@@ -67,9 +69,9 @@ class Launched:
     def wait(self, what, condition):
         return wait(what, condition, lambda: self.process.poll() is None, LIMIT)
 
-    def first(self):
+    def first(self, pause=SETTLE):
         started = self.wait("start", lambda: all_started(self.folder, self.world, 0))
-        time.sleep(0.3)
+        time.sleep(pause)
         return started
 
     def again(self, since):
@@ -127,7 +129,7 @@ def launcher_run(cluster, candidate, nodes, folder):
     killed = time.monotonic_ns()
     os.kill(victim, signal.SIGKILL)
     second = launched.again(killed)
-    time.sleep(0.3)
+    time.sleep(SETTLE)
     stop(folder)
     begin, ended = launched.ends()
     return {
@@ -137,9 +139,10 @@ def launcher_run(cluster, candidate, nodes, folder):
     }
 
 
-def power_run(cluster, candidate, nodes, folder):
+def power_run(cluster, candidate, nodes, phase, folder):
+    """`phase`: 0 to 1, where between two beats the power goes; the silence counts from the beat before."""
     launched = Launched(cluster, candidate, nodes, 1, folder)
-    first = launched.first()
+    first = launched.first(SETTLE + phase * BEAT)
     _, leads = launched.place(first, 0)
     _, node = launched.place(first, launched.world - 1)
     if node == leads:
@@ -159,8 +162,8 @@ def bench(args):
     results = Results([FLOOR] + [candidate.name for candidate in found])
     try:
         with Cluster(args.slurm + 1, sorted(seen)) as cluster:
-            for _ in range(args.runs):
-                one_round(cluster, results, found, args.slurm, binary)
+            for number in range(args.runs):
+                one_round(cluster, results, found, args.slurm, binary, (number + 0.5) / args.runs)
     except CannotRun as error:
         print("there can be no Slurm here: %s" % error, file=sys.stderr)
         sys.exit(3)
@@ -178,7 +181,7 @@ def bench(args):
         sys.exit("relight was not measured in full")
 
 
-def one_round(cluster, results, found, nodes, binary):
+def one_round(cluster, results, found, nodes, binary, phase):
     def measure(name, body, spoils=False):
         cluster.ready()
         shutil.copy(binary, os.path.join(cluster.shared, "relight"))
@@ -191,7 +194,7 @@ def one_round(cluster, results, found, nodes, binary):
     for candidate in found:
         if candidate.ours:
             # Its node stays without power: the cluster goes down with the run.
-            measure(candidate.name, lambda folder, it=candidate: power_run(cluster, it, nodes, folder), spoils=True)
+            measure(candidate.name, lambda folder, it=candidate: power_run(cluster, it, nodes, phase, folder), spoils=True)
 
 
 def goal(key, floor):
