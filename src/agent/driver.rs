@@ -66,6 +66,8 @@ pub trait Hooks {
     fn send(&mut self, frame: ToCoordinator);
     /// Try whether this address answers, and say so with `Event::Reached`.
     fn try_reach(&mut self, node: NodeName, address: String);
+    /// Make this file among the probes of the run directory, and say so with `Event::Probed`.
+    fn probe(&mut self, name: String);
     /// Whose grants count from here on.
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
     /// An explanation.
@@ -284,6 +286,7 @@ impl<H: Hooks> Driver<H> {
             Effect::Connect => self.hooks.connect(),
             Effect::Send(frame) => self.hooks.send(frame),
             Effect::Reach { node, address } => self.hooks.try_reach(node, address),
+            Effect::Probe { name } => self.hooks.probe(name),
             Effect::Follow { term, leader, previous_dead, forever } => {
                 self.hooks.follow(term, leader, previous_dead, forever);
             }

@@ -28,6 +28,8 @@ pub trait Hooks {
     fn disconnect(&mut self, node: NodeName);
     /// Say this to the supervisor, if there is one.
     fn supervisor(&mut self, message: ToSupervisor);
+    /// Make this file among the probes of the run directory, and say so with `Event::Probed`.
+    fn probe(&mut self, name: String);
     /// An incident is settled.
     fn report(&mut self, incident: &Incident);
     /// An explanation.
@@ -101,6 +103,7 @@ impl<H: Hooks> Driver<H> {
             Effect::CloseGrants { node } => self.hooks.close_grants(node),
             Effect::Admit { node, incarnation } => self.hooks.admit(node, incarnation),
             Effect::Disconnect { node } => self.hooks.disconnect(node),
+            Effect::Probe { name } => self.hooks.probe(name),
             Effect::Supervisor(message) => self.hooks.supervisor(message),
             Effect::Report(_) => {}
             Effect::Over { code } => self.hooks.over(code),

@@ -156,6 +156,11 @@ impl Console {
             }
             Note::NodeBack { node, spare: true } => format!("{node} is back: it waits as a spare"),
             Note::NodeBack { node, spare: false } => format!("{node} is back"),
+            Note::NotExclusive { nodes: [one, other], both: true } => {
+                format!(
+                    "warning: {one} and {other} could both make one file in the run directory: its file system cannot decide between two coordinators"
+                )
+            }
             Note::PassedOver { nodes, leads } => {
                 let verb = if nodes.len() == 1 { "it comes first and" } else { "they come first and" };
                 format!("{leads} leads in the place of {}: {verb} did not answer in time", join(nodes))

@@ -141,6 +141,18 @@ pub enum Note {
         /// It waits as a spare.
         spare: bool,
     },
+    /// A node does not know what the coordinator has written into the run directory.
+    Unproven {
+        /// The node.
+        node: NodeName,
+    },
+    /// Two nodes made one file, or neither could: the file system of the run directory decides nothing.
+    NotExclusive {
+        /// Who tried.
+        nodes: [NodeName; 2],
+        /// Both made it; else neither did.
+        both: bool,
+    },
     /// The first nodes of the launch did not answer: another one leads.
     PassedOver {
         /// Those before it in the list.

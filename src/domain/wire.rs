@@ -13,7 +13,7 @@ use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
 
 /// The number that both ends must have. Any change of a message is a new one.
-pub const PROTOCOL: u32 = 1;
+pub const PROTOCOL: u32 = 2;
 
 /// A frame to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -124,6 +124,11 @@ pub enum AgentMsg {
         /// Where its agent listens, `address:port`.
         address: String,
     },
+    /// Make this file, exclusively, among the probes of the run directory.
+    Probe {
+        /// Its name.
+        name: String,
+    },
     /// The run is over for this agent.
     Finish {
         /// Its exit code.
@@ -172,6 +177,8 @@ pub enum CoordinatorMsg {
         offer: Option<Offer>,
         /// The store id that it reads; none when it has not looked.
         store: Option<StoreId>,
+        /// What the coordinator's hint says, if this node can read it.
+        proof: Option<u64>,
         /// The guardian's word: no rank of these earlier lives is left on the node.
         clean_of: Vec<Incarnation>,
         /// The newest attempt whose ranks may still live here.
@@ -214,6 +221,13 @@ pub enum CoordinatorMsg {
         node: NodeName,
         /// Whether it answered.
         ok: bool,
+    },
+    /// An answer to `Probe`.
+    Probed {
+        /// The file.
+        name: String,
+        /// This node made it; else it was there.
+        won: bool,
     },
     /// Somebody asked this node for the end of the run.
     Signal {

@@ -254,11 +254,12 @@ impl Life {
         let beats = self.beats(&names, socket, &answers, at, &line, to_coordinator.clone())?;
         let board = Board::new(self.store.clone());
         let (done, mut finished) = mpsc::unbounded_channel();
+        let proof = random::u64();
         match leads {
             None => self.teller.follow(),
             Some(ground) => {
                 *self.coordinator.borrow_mut() = Some(to_coordinator.clone());
-                line.listen(to_coordinator);
+                line.listen(to_coordinator.clone());
                 let hooks = CoordinatorHooks {
                     line: line.clone(),
                     teller: self.teller.clone(),
@@ -267,14 +268,16 @@ impl Life {
                     store: self.store.clone(),
                     probe: self.probe.clone(),
                     places: self.places(),
-                    hint: self.hint(&names, &opened, &addresses),
+                    own: to_coordinator,
+                    hint: self.hint(&names, &opened, &addresses, proof),
                     answers,
                     incarnation: names.incarnation,
                     ground,
                     numbers: self.boot.spec.numbers.clone(),
                     done: done.clone(),
                 };
-                let machine = self.coordinator_machine(&names, &start, ground, &opened, ledger, addresses);
+                let machine =
+                    self.coordinator_machine(&names, &start, (ground, proof), &opened, ledger, addresses);
                 tasks::spawn(CoordinatorDriver::new(machine, hooks).run(from_others));
             }
         }
@@ -286,6 +289,7 @@ impl Life {
             page: self.page.clone(),
             numbers: self.boot.spec.numbers.clone(),
             inbox: self.inbox.clone(),
+            store: self.store.clone(),
             done,
         };
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);
@@ -328,7 +332,7 @@ impl Life {
         }
     }
 
-    fn hint(&self, names: &Names, opened: &Opened, addresses: &[String]) -> Hint {
+    fn hint(&self, names: &Names, opened: &Opened, addresses: &[String], proof: u64) -> Hint {
         Hint {
             v: HINT_VERSION,
             store: opened.store.clone(),
@@ -336,6 +340,7 @@ impl Life {
             term: Term(0),
             node: names.node.clone(),
             addresses: addresses.to_vec(),
+            proof,
         }
     }
 
@@ -385,7 +390,7 @@ impl Life {
         &self,
         names: &Names,
         start: &Start,
-        ground: Ground,
+        (ground, proof): (Ground, u64),
         opened: &Opened,
         ledger: Ledger,
         addresses: Vec<String>,
@@ -402,6 +407,7 @@ impl Life {
             addresses,
             ground,
             store: Some(opened.store.clone()),
+            proof: Some(proof),
             snapshot_every: SNAPSHOT_EVERY,
             seed: random::u64(),
             mutants: Mutants::NONE,

@@ -17,7 +17,7 @@ use super::teller::{Teller, Who};
 use crate::agent::driver::Input;
 use crate::domain::agent::{Agent, Event as AgentEvent};
 use crate::domain::authority::Event as AuthorityEvent;
-use crate::domain::coordinator::Coordinator;
+use crate::domain::coordinator::{Coordinator, Event as CoordinatorEvent};
 use crate::domain::ids::{Incarnation, NodeName, Op, Term};
 use crate::domain::lease::Event as LeaseEvent;
 use crate::domain::note::Note;
@@ -53,6 +53,7 @@ pub(crate) struct AgentHooks {
     pub(crate) page: Arc<Page>,
     pub(crate) numbers: Numbers,
     pub(crate) inbox: mpsc::UnboundedSender<Input>,
+    pub(crate) store: StoreLine,
     pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
@@ -67,6 +68,15 @@ impl crate::agent::driver::Hooks for AgentHooks {
 
     fn try_reach(&mut self, node: NodeName, address: String) {
         self.line.try_reach(node, &address);
+    }
+
+    fn probe(&mut self, name: String) {
+        let (store, inbox) = (self.store.clone(), self.inbox.clone());
+        tasks::spawn(async move {
+            if let Some(won) = store.probe(name.clone()).await {
+                let _ = inbox.send(Input::Event(AgentEvent::Probed { name, won }));
+            }
+        });
     }
 
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool) {
@@ -114,6 +124,8 @@ pub(crate) struct CoordinatorHooks {
     pub(crate) probe: Probe,
     /// Where room is looked at when a world broke.
     pub(crate) places: Vec<PathBuf>,
+    /// The inbox of its own task.
+    pub(crate) own: mpsc::UnboundedSender<CoordinatorEvent>,
     /// What other nodes find it by.
     pub(crate) hint: Hint,
     /// Other nodes are answered.
@@ -187,6 +199,15 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
 
     fn supervisor(&mut self, message: ToSupervisor) {
         self.line.to_supervisor(message);
+    }
+
+    fn probe(&mut self, name: String) {
+        let (store, own) = (self.store.clone(), self.own.clone());
+        tasks::spawn(async move {
+            if let Some(won) = store.probe(name.clone()).await {
+                let _ = own.send(CoordinatorEvent::Probed { name, won });
+            }
+        });
     }
 
     fn report(&mut self, incident: &Incident) {

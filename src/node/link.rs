@@ -250,7 +250,10 @@ impl Line {
         let hint = store.hint(dir.clone()).await.filter(|hint| hint.launch == place.token);
         match hint {
             Some(hint) if hint.node == self.names.node => Vec::new(),
-            Some(hint) => hint.addresses.iter().filter_map(|text| text.parse().ok()).collect(),
+            Some(hint) => {
+                self.tell_agent(AgentEvent::Proof(hint.proof));
+                hint.addresses.iter().filter_map(|text| text.parse().ok()).collect()
+            }
             None => {
                 let first: Option<IpAddr> = place.towards.as_ref().and_then(|text| text.parse().ok());
                 let ports = tcp::candidates(&self.names.secret);

@@ -2,7 +2,7 @@
 //! one where the old one left off.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -42,6 +42,7 @@ enum Job {
     Open(Box<OpenOptions>, oneshot::Sender<Result<Box<Opened>, Refusal>>),
     SetAside(std::path::PathBuf, oneshot::Sender<Result<std::path::PathBuf, Refusal>>),
     Hint(std::path::PathBuf, oneshot::Sender<Option<Hint>>),
+    Probe(String, oneshot::Sender<Option<bool>>),
     Append(Op, Box<Record>),
     Write(String, Vec<u8>),
     Status(Vec<u8>),
@@ -75,6 +76,13 @@ impl StoreLine {
     }
 
     /// Appends a record; the answer is an event of the coordinator.
+    /// Whether this node could make this file among the probes; none: nobody can say.
+    pub(crate) async fn probe(&self, name: String) -> Option<bool> {
+        let (tell, answer) = oneshot::channel();
+        let _ = self.jobs.send(Job::Probe(name, tell));
+        answer.await.ok()?
+    }
+
     /// Who leads, as the run directory says; none also when it does not answer in time.
     pub(crate) async fn hint(&self, dir: std::path::PathBuf) -> Option<Hint> {
         let (tell, answer) = oneshot::channel();
@@ -134,6 +142,7 @@ pub(crate) struct StoreTask {
     open: Option<oneshot::Sender<Result<Box<Opened>, Refusal>>>,
     aside: Option<oneshot::Sender<Result<std::path::PathBuf, Refusal>>>,
     hint: Option<oneshot::Sender<Option<Hint>>>,
+    probes: BTreeMap<Op, oneshot::Sender<Option<bool>>>,
     finish: Option<oneshot::Sender<()>>,
     is_open: bool,
     next_op: u64,
@@ -162,6 +171,7 @@ pub(crate) fn start(
         open: None,
         aside: None,
         hint: None,
+        probes: BTreeMap::new(),
         finish: None,
         is_open: false,
         // Below are the coordinator's own numbers.
@@ -223,6 +233,10 @@ impl StoreTask {
                 self.hint = Some(tell);
                 self.ask(Request::Hint { op, dir });
             }
+            Job::Probe(name, tell) => {
+                self.probes.insert(op, tell);
+                self.ask(Request::Probe { op, name });
+            }
             Job::Append(op, record) => {
                 self.appends.insert(op);
                 self.ask(Request::Append { op, record, again: false });
@@ -276,6 +290,11 @@ impl StoreTask {
                     None => self.tell_open(Err(refusal)),
                 }
             }
+            Response::Probed { op, won } => {
+                if let Some(tell) = self.probes.remove(&op) {
+                    let _ = tell.send(Some(won));
+                }
+            }
             Response::Hint { hint, .. } => {
                 if let Some(tell) = self.hint.take() {
                     let _ = tell.send(hint);
@@ -295,8 +314,8 @@ impl StoreTask {
                 self.tell(Event::Appended { op, outcome });
             }
             Response::Trouble { text, .. } => self.trouble(&text),
-            Response::Failed { .. }
-            | Response::Records(_)
+            Response::Failed { op, .. } => drop(self.probes.remove(&op)),
+            Response::Records(_)
             | Response::ReadIs { .. }
             | Response::Nonce { .. }
             | Response::Proves { .. }

@@ -30,6 +30,8 @@ pub struct Hint {
     pub node: NodeName,
     /// Where it listens, `address:port`, best first.
     pub addresses: Vec<String>,
+    /// Random: who knows it reads this very file.
+    pub proof: u64,
 }
 
 impl Hint {
@@ -68,6 +70,7 @@ mod tests {
             term: Term(0),
             node: NodeName::new("n01"),
             addresses: vec!["10.0.0.1:29400".into()],
+            proof: 11,
         };
         assert_eq!(Hint::from_bytes(&hint.to_bytes()), Some(hint.clone()));
         let whole = hint.to_bytes();

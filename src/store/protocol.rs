@@ -41,6 +41,13 @@ pub enum Request {
         /// The run directory.
         dir: PathBuf,
     },
+    /// Make this file among the probes, exclusively.
+    Probe {
+        /// Comes back with the answer.
+        op: Op,
+        /// Its name.
+        name: String,
+    },
     /// Give the run directory another name. An open one is closed by it.
     SetAside {
         /// Comes back with the answer.
@@ -116,6 +123,7 @@ impl Request {
             Self::Open { op, .. }
             | Self::Reopen { op, .. }
             | Self::Hint { op, .. }
+            | Self::Probe { op, .. }
             | Self::SetAside { op, .. }
             | Self::Append { op, .. }
             | Self::Read { op, .. }
@@ -172,6 +180,13 @@ pub enum Response {
         hint: String,
         /// There is no run directory, and this caller must not make it.
         missing: bool,
+    },
+    /// To [`Request::Probe`]: made here, or it was there.
+    Probed {
+        /// Whose answer.
+        op: Op,
+        /// It was made here.
+        won: bool,
     },
     /// To [`Request::Hint`].
     Hint {
@@ -251,6 +266,7 @@ impl Response {
             Self::Opened { op, .. }
             | Self::Refused { op, .. }
             | Self::Hint { op, .. }
+            | Self::Probed { op, .. }
             | Self::Aside { op, .. }
             | Self::Appended { op, .. }
             | Self::ReadIs { op, .. }

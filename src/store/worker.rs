@@ -13,7 +13,7 @@ use super::codec;
 use super::error::IoTrouble;
 use super::faults::{Call, Hands};
 use super::layout::{self, LayoutError, OpenOptions, Opened, names};
-use super::posix::{Created, Journal, Read};
+use super::posix::{self, Created, Journal, Read};
 use super::protocol::{Ended, ReadIs, Request, Response};
 use super::{hint, nonce, plain};
 use crate::domain::append::{Append, AppendEffect, AppendEvent, Found, Outcome, TroubleKind};
@@ -240,6 +240,7 @@ impl Worker {
                 return self.open(op, &options);
             }
             Request::Hint { dir, .. } => Ok(Response::Hint { op, hint: hint::read(&mut self.hands, &dir) }),
+            Request::Probe { name, .. } => self.probe(op, &name),
             Request::Append { record, again, .. } => return self.begin(op, record, again),
             Request::SetAside { dir, .. } => {
                 self.place = None;
@@ -426,6 +427,17 @@ impl Worker {
         let place = ensure(&mut self.place, &mut self.hands)?;
         plain::append_events(&mut self.hands, &place.dir, lines)?;
         Ok(Response::Done { op })
+    }
+
+    /// As a record is made: the same calls decide.
+    fn probe(&mut self, op: Op, name: &str) -> Result<Response, Failure> {
+        let place = ensure(&mut self.place, &mut self.hands)?;
+        if !files::is_plain_name(name) {
+            let text = format!("{name:?} is no name of a probe");
+            return Err(Failure { kind: TroubleKind::Denied, text });
+        }
+        let made = posix::create(&mut self.hands, &place.dir.join(names::PROBE), name, b"probe\n")?;
+        Ok(Response::Probed { op, won: made == Created::Clean })
     }
 
     fn write_nonce(&mut self, op: Op) -> Result<Response, Failure> {

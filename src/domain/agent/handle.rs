@@ -65,6 +65,8 @@ impl Agent {
             }
             // It is looked for already.
             Event::LeaderSilent { .. } => {}
+            Event::Proof(proof) => self.proof = Some(proof),
+            Event::Probed { name, won } => self.send(CoordinatorMsg::Probed { name, won }, out),
             Event::RunEnded { code } => self.leave(code, out),
             Event::RanksKilled => {
                 if matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. }) {
@@ -104,6 +106,7 @@ impl Agent {
             spec: Box::new(self.config.spec.clone()),
             offer: self.offer.clone(),
             store: self.config.store.clone(),
+            proof: self.proof,
             clean_of: self.config.clean_of.clone(),
             running: self.alive().map(|(attempt, _)| attempt),
             next: self.ledger.next(),
@@ -166,6 +169,7 @@ impl Agent {
             AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
             AgentMsg::Committed(record) => self.committed(now, &record, out),
             AgentMsg::TryReach { node, address } => out.put(Effect::Reach { node, address }),
+            AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(code, out),
         }
     }

@@ -97,6 +97,15 @@ pub enum Event {
         /// The last sign of it.
         since: BootTime,
     },
+    /// What the hint of the coordinator says that is dialled; comes before `LinkUp`.
+    Proof(u64),
+    /// The file of [`Effect::Probe`] was made here, or was there.
+    Probed {
+        /// Its name.
+        name: String,
+        /// It was made here.
+        won: bool,
+    },
     /// The journal says that the run has ended; its exit code.
     RunEnded {
         /// The exit code.
@@ -156,6 +165,11 @@ pub enum Effect {
         node: NodeName,
         /// Where its agent listens, `address:port`.
         address: String,
+    },
+    /// Make this file, exclusively, among the probes of the run directory; answered by `Probed`.
+    Probe {
+        /// Its name.
+        name: String,
     },
     /// Tell the lease machine whose grants count.
     Follow {

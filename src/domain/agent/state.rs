@@ -150,6 +150,8 @@ pub struct Agent {
     pub(super) offer_op: Option<Op>,
     pub(super) offer_retry: Option<BootTime>,
     pub(super) survivors: Vec<Survivor>,
+    /// What the hint of the coordinator says.
+    pub(super) proof: Option<u64>,
     pub(super) signals: Signals,
     /// Goes with this code as soon as nothing is left.
     pub(super) leaving: Option<u8>,
@@ -190,6 +192,7 @@ impl Agent {
             offer_op: None,
             offer_retry: None,
             survivors,
+            proof: None,
             signals: Signals::default(),
             leaving: None,
             resend: None,

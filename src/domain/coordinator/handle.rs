@@ -31,6 +31,7 @@ impl Coordinator {
             Event::AuthorityOver => self.authority = false,
             Event::GrantsClosed { node, over_at } => self.grants_closed(&node, over_at, out),
             Event::Appended { op, outcome } => self.appended(now, op, outcome, out),
+            Event::Probed { name, won } => self.probed(None, &name, won, out),
             Event::StoreTrouble { text } => self.store_trouble(now, text, out),
             Event::Tick => {}
         }
@@ -103,6 +104,7 @@ impl Coordinator {
             }
             CoordinatorMsg::Finished { attempt, exits } => self.node_finished(now, from, attempt, exits, out),
             CoordinatorMsg::Reach { node, ok } => self.reach(from, &node, ok),
+            CoordinatorMsg::Probed { name, won } => self.probed(Some(from), &name, won, out),
             CoordinatorMsg::Signal { signal, terminal, pid, uid, again } => {
                 self.asked_to_stop(now, signal, terminal, pid.zip(uid), again, out);
             }
@@ -189,6 +191,7 @@ impl Coordinator {
             out.note(Note::PassedOver { nodes: passed, leads: self.config.node.clone() });
         }
         out.put(Effect::Lead { term: record.term, voters: lead.voters.clone() });
+        self.begin_probe(out);
         self.phase = Phase::Gathering;
         self.want = Some(Want {
             since: now.boot,

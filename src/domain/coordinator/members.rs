@@ -14,7 +14,8 @@ use super::state::{Busy, Coordinator, Peer, Phase};
 
 impl Coordinator {
     pub(super) fn join(&mut self, now: Now, node: NodeName, frame: ToCoordinator, out: &mut Outbox<Effect>) {
-        let CoordinatorMsg::Join { spec, offer, store, clean_of, running, next, survivors } = frame.msg
+        let CoordinatorMsg::Join { spec, offer, store, proof, clean_of, running, next, survivors } =
+            frame.msg
         else {
             return;
         };
@@ -34,6 +35,7 @@ impl Coordinator {
         if let Some(why) = self.refusal(&node, store.is_some() && store != self.config.store) {
             return self.refuse(node, incarnation, sent, why, out);
         }
+        self.check_proof(&node, proof, out);
         self.doubts.remove(&node);
         self.ended_tasks.remove(&node);
         self.refused.remove(&node);
@@ -76,6 +78,7 @@ impl Coordinator {
             forever: self.forever(),
         };
         self.send(&node, welcome, out);
+        self.ask_probe(&node, out);
         self.replaced(now, &node, incarnation, out);
         self.orders(now, &node, out);
     }

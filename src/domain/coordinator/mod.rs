@@ -15,6 +15,7 @@ mod doubt;
 mod ending;
 mod handle;
 mod members;
+mod proof;
 mod state;
 mod supervised;
 
@@ -114,6 +115,13 @@ pub enum Event {
         /// What the store says.
         text: String,
     },
+    /// The file of [`Effect::Probe`] was made here, or was there.
+    Probed {
+        /// Its name.
+        name: String,
+        /// It was made here.
+        won: bool,
+    },
     /// The deadline passed.
     Tick,
 }
@@ -136,6 +144,11 @@ pub enum Effect {
         op: Op,
         /// The record.
         record: Box<Record>,
+    },
+    /// Make this file, exclusively, among the probes of the run directory; answered by `Probed`.
+    Probe {
+        /// Its name.
+        name: String,
     },
     /// Tell the authority machine that this term leads, and who votes.
     Lead {

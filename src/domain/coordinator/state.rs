@@ -16,6 +16,7 @@ use super::super::spec::{GrantMode, JobRef, NodeSpec, Offer, RunSpec};
 use super::super::time::{BootTime, Now, earlier};
 use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator};
 use super::doubt::Doubt;
+use super::proof::Probe;
 use super::supervised::Missing;
 use super::{Effect, Event};
 
@@ -54,6 +55,8 @@ pub struct CoordinatorConfig {
     pub ground: Ground,
     /// The id of the run directory; an agent that reads another one is refused.
     pub store: Option<StoreId>,
+    /// What its hint says: a node that reads it knows it.
+    pub proof: Option<u64>,
     /// A snapshot follows after so many records.
     pub snapshot_every: u64,
     /// For nonces.
@@ -197,6 +200,9 @@ pub struct Coordinator {
     pub(super) ended_tasks: BTreeMap<NodeName, i32>,
     /// Who was not admitted, and which life of it.
     pub(super) refused: BTreeMap<NodeName, Incarnation>,
+    pub(super) probe: Probe,
+    /// Nodes that do not know what the hint says.
+    pub(super) unproven: BTreeSet<NodeName>,
     /// Joins that came before this coordinator led.
     pub(super) early: BTreeMap<NodeName, ToCoordinator>,
     pub(super) append: Option<InFlight>,
@@ -249,6 +255,8 @@ impl Coordinator {
             missing: BTreeMap::new(),
             ended_tasks: BTreeMap::new(),
             refused: BTreeMap::new(),
+            probe: Probe::default(),
+            unproven: BTreeSet::new(),
             early: BTreeMap::new(),
             append: None,
             want: None,
@@ -435,6 +443,7 @@ impl Default for CoordinatorConfig {
             addresses: Vec::new(),
             ground: Ground::First,
             store: None,
+            proof: None,
             snapshot_every: SNAPSHOT_EVERY,
             seed: 0,
             mutants: Mutants::NONE,

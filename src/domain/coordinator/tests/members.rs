@@ -232,6 +232,7 @@ fn p0_3_a_node_that_reads_another_directory_is_named_once_and_not_admitted() {
             spec: Box::default(),
             offer: None,
             store: Some(super::super::super::ids::StoreId::new("wrong")),
+            proof: None,
             clean_of: vec![],
             running: None,
             next: Seq(0),

@@ -17,6 +17,7 @@ use super::*;
 mod deciding;
 mod doubt;
 mod members;
+mod proof;
 
 /// Everything that happened, and the machine.
 pub(super) struct Bed {
@@ -140,6 +141,7 @@ impl Bed {
             spec: Box::new(spec),
             offer,
             store: None,
+            proof: None,
             clean_of,
             running: None,
             next: Seq(0),

@@ -161,6 +161,11 @@ impl World {
                 self.send(node, true, Ev::Task(0, conn.lead, Thread::Control, task));
             }
             agent::Effect::Reach { node: target, .. } => self.try_reach(node, target),
+            agent::Effect::Probe { name } => {
+                let won = self.probes.insert(name.clone());
+                let took = self.rng.range(1, 5) * MS;
+                self.task(node, took, Thread::Control, Task::Agent(Event::Probed { name, won }));
+            }
             agent::Effect::Follow { term, leader, previous_dead, forever } => {
                 let Some(process) = &mut self.nodes[node].agent else { return };
                 process.leader = Some(leader);

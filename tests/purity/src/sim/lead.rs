@@ -123,6 +123,7 @@ impl World {
             addresses: vec!["10.0.0.0:29400".to_owned()],
             ground,
             store: None,
+            proof: None,
             snapshot_every: 8,
             seed,
             mutants,
@@ -296,6 +297,11 @@ impl World {
             Effect::Supervisor(ToSupervisor::StartAgent { node: which }) => {
                 let delay = self.rng.range(100, 2_000) * MS;
                 self.after(delay, Ev::Start(Self::index(&which)));
+            }
+            Effect::Probe { name } => {
+                let won = self.probes.insert(name.clone());
+                let took = self.rng.range(1, 5) * MS;
+                self.task(node, took, Thread::Control, Task::Coordinator(Event::Probed { name, won }));
             }
             Effect::Report(_) | Effect::Supervisor(ToSupervisor::Finish { .. }) => {}
             Effect::Over { code } => {

@@ -112,6 +112,8 @@ pub(super) struct World {
     pub(super) net: Net,
     pub(super) store: Store,
     pub(super) check: Check,
+    /// Probes that were made.
+    pub(super) probes: std::collections::BTreeSet<String>,
     pub(super) counters: Counters,
     pub(super) trace: Vec<String>,
     pub(super) traced: bool,
@@ -129,6 +131,7 @@ impl World {
             net: Net::new(scenario.nodes.len()),
             store: Store::default(),
             check: Check::default(),
+            probes: std::collections::BTreeSet::new(),
             counters: Counters::default(),
             nodes,
             scenario,
