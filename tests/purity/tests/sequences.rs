@@ -2,6 +2,8 @@
 //! such sequences (`p0_1_…`) or of injected faults (`scenario_37_…`). The rules are checked after every event;
 //! what is asserted here is what people would see.
 
+#![allow(clippy::unwrap_used, reason = "a test, outside `domain`")]
+
 use purity::domain::mutant::Mutants;
 use purity::sim::{Outcome, Scenario, run};
 

@@ -102,8 +102,7 @@ fn scenario_13_two_nodes_lost_together_are_both_named_and_one_attempt_follows() 
     bed.all_start();
     bed.pass(1_000);
     assert_eq!(bed.attempts().len(), 2, "the first one and one more");
-    let Body::Attempt(world) = &bed.attempts()[1].body else { panic!() };
-    let Cause::Incident(broke) = &world.cause else { panic!() };
+    let (world, broke) = (world(bed.attempts()[1]), cause(bed.attempts()[1]));
     assert_eq!((broke.incident, broke.charged), (0, false));
     let (mut lost, mut gone) = (broke.lost.clone(), about);
     lost.sort();

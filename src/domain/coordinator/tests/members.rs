@@ -274,7 +274,7 @@ fn p1_11_a_first_node_that_is_passed_over_can_only_join() {
         lines,
         ["relight: T n02 leads in the place of n01: it comes first and did not answer in time"]
     );
-    let Body::Attempt(world) = &bed.attempts()[0].body else { panic!() };
+    let world = world(bed.attempts()[0]);
     assert_eq!(world.members.iter().map(|m| m.slot).collect::<Vec<_>>(), [Slot(0), Slot(1)]);
     assert_eq!(world.voters, [name(2), name(3)]);
     bed.join(1, 1);
@@ -298,8 +298,7 @@ fn p1_13_half_of_the_nodes_cut_off_and_back_evicts_nobody() {
     bed.pass(1_000);
     assert_eq!(bed.machine.phase(), Phase::Running);
     assert!(bed.journal.iter().all(|r| !matches!(r.body, Body::Evict(_))));
-    let Body::Attempt(world) = &bed.attempts().last().unwrap().body else { panic!() };
-    let Cause::Incident(broke) = &world.cause else { panic!() };
+    let broke = cause(bed.attempts().last().unwrap());
     assert_eq!(
         (&broke.decision, broke.charged),
         (&Decision::Restart, false),

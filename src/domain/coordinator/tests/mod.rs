@@ -6,7 +6,7 @@ use super::super::ids::{Attempt, Incarnation, LocalRank, NodeName, RunId, Seq, S
 use super::super::ledger::Ledger;
 use super::super::note::{Note, Replaced, Sign};
 use super::super::outbox::{Machine, Outbox};
-use super::super::record::{Body, Cause, Decision, Record};
+use super::super::record::{AttemptBody, Body, Break, Cause, Decision, Record};
 use super::super::spec::{NodeSpec, Numbers, Offer, RunSpec};
 use super::super::time::{BootTime, Now};
 use super::super::wire::{
@@ -114,7 +114,7 @@ impl Bed {
             let again = self.machine.deadline().is_none_or(|at| at > BootTime::from_millis(self.ms));
             assert!(again, "due again at once: {:?}", self.machine);
         }
-        panic!("it spins: {:?}", self.machine);
+        unreachable!("it spins: {:?}", self.machine);
     }
 
     pub(super) fn says(&mut self, from: u64, life: u64, msg: CoordinatorMsg) {
@@ -278,3 +278,21 @@ pub(super) fn report(local: u32, exit: ExitKind, summary: &str) -> ExitReport {
 }
 
 pub(super) const KILL: ExitKind = ExitKind::Signal { no: 9, core: false };
+
+/// The world that a record opens.
+pub(super) fn world(record: &Record) -> &AttemptBody {
+    match &record.body {
+        Body::Attempt(world) => Some(world),
+        _ => None,
+    }
+    .unwrap()
+}
+
+/// What broke the world before it.
+pub(super) fn cause(record: &Record) -> &Break {
+    match &world(record).cause {
+        Cause::Incident(broke) => Some(broke),
+        Cause::Start => None,
+    }
+    .unwrap()
+}
