@@ -101,9 +101,14 @@ class Sandbox:
             process += "/root/proc/%d" % node_pid
         names = ["pid", "ipc", "uts", "net"] + (["cgroup"] if node_pid else []) + ["mnt"]
         files = [(os.open("%s/ns/%s" % (process, name), os.O_RDONLY | os.O_CLOEXEC), name) for name in names]
+        root = os.open(process + "/root", os.O_PATH | os.O_CLOEXEC)
         for fd, name in files:
             setns(fd, name)
             os.close(fd)
+        # Where this program itself is in a chroot, the namespace begins above the sandbox's root.
+        os.fchdir(root)
+        os.chroot(".")
+        os.close(root)
 
     def inside(self, keeper, body):
         """Runs a function in the process table of the sandbox; gives back the text that it returns."""
@@ -249,10 +254,10 @@ class Sandbox:
         until(there, seconds, what)
 
     def tails(self, names=None):
-        """The ends of the logs."""
+        """The ends of what the daemons said on their standard streams."""
         texts = []
-        for name in names or sorted(os.listdir(self.path("log"))):
-            name = name if name.endswith(".log") else name + ".log"
+        for name in names or sorted(name[:-4] for name in os.listdir(self.path("log")) if name.endswith(".log")):
+            name += ".log"
             lines = read(self.path("log", name), "").splitlines()[-8:]
             if lines:
                 texts.append("--- %s\n%s" % (self.path("log", name), "\n".join(lines)))

@@ -13,7 +13,7 @@ import time
 from sandbox.cluster import DAEMON_ENVIRONMENT, DEADLINE, MARK, SUBNET, check_nodes, needs_root
 from sandbox.groups import Groups
 from sandbox.keeper import configure, make
-from sandbox.kernel import Refused, failed, read, start_time, until, write
+from sandbox.kernel import Refused, failed, listens, read, start_time, until, write
 from sandbox.needs import able
 
 
@@ -126,6 +126,12 @@ def change(sandbox, what, indexes):
             for index in indexes:
                 if not sandbox.node_pid(keeper_pid, index):
                     sandbox.start_node(keeper_pid, settings, index, reboot=True)
+            for index in indexes:
+                until(
+                    lambda i=index: listens("/proc/%d/root/proc/%s" % (keeper_pid, sandbox.node_pid(keeper_pid, i)), 6818),
+                    DEADLINE,
+                    lambda i=index: "slurmd of n%d does not listen\n%s" % (i, sandbox.tails(["n%d" % i])),
+                )
         else:
             where = {"power-on": "master br0", "power-off": "nomaster", "partition": "master br1"}[what]
             lines = "".join("link set v%d %s\n" % (index, where) for index in indexes).encode()

@@ -30,10 +30,10 @@ class Groups:
     @classmethod
     def usable(cls):
         """The hierarchy for proctrack/cgroup, or the reason why there is none."""
-        why = "neither the freezer of cgroup v1 nor cgroup v2 is mounted"
+        why = "neither the freezer of cgroup v1 nor cgroup v2 alone is mounted"
         for version, point in cls.mounts():
-            if version == 2 and point != "/sys/fs/cgroup":
-                continue  # the hybrid's second tree, which has no controllers
+            if version == 2 and (point != "/sys/fs/cgroup" or not read("/proc/self/cgroup").startswith("0::")):
+                continue  # the second tree of a machine that has both versions: Slurm wants one or the other
             if os.statvfs(point).f_flag & os.ST_RDONLY or not os.access(point, os.W_OK):
                 why = "%s is read-only here" % point
             else:
@@ -68,7 +68,7 @@ class Groups:
             # Version 2 lets a directory have processes or controllers for its children, not both.
             with contextlib.suppress(OSError):
                 names = read(os.path.join(top, "cgroup.controllers")).split()
-                write_now(os.path.join(top, "cgroup.subtree_control"), " ".join("+" + name for name in names))
+                write_into(os.path.join(top, "cgroup.subtree_control"), " ".join("+" + name for name in names))
             folder = os.path.join(folder, "init")
             os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, "cgroup.procs")
@@ -76,15 +76,15 @@ class Groups:
     def enter(self, hierarchy, node):
         """Puts the calling process into the node's directory, which becomes the root of what it sees."""
         place = self.prepare(hierarchy, node)
-        write_now(os.path.join(self.directory(hierarchy, node), "cgroup.procs"), "0")
+        write_into(os.path.join(self.directory(hierarchy, node), "cgroup.procs"), "0")
         unshare("cgroup")
-        write_now(place, "0")
+        write_into(place, "0")
         # The kernel refuses to put a file system over itself.
         call("umount " + hierarchy[1], libc.umount2(os.fsencode(hierarchy[1]), MNT_DETACH))
         kind, data = ("cgroup2", None) if hierarchy[0] == 2 else ("cgroup", "freezer")
         mount(kind, hierarchy[1], kind, MS_NOSUID | MS_NODEV, data)
 
 
-def write_now(path, text):
+def write_into(path, text):
     with open(path, "w") as file:
         file.write(text)

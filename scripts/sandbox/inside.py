@@ -34,6 +34,7 @@ def become(user):
 def run_inside(argv, user, folder):
     """In the child: the rest of the way to the command."""
     try:
+        os.get_exec_path()  # Python loads a part of itself for this, which the user may not be able to read
         if user:
             become(user)
         try:
@@ -49,6 +50,9 @@ def run_inside(argv, user, folder):
     except OSError as error:
         print("slurm-sandbox: %s: %s" % (argv[0], error.strerror), file=sys.stderr)
         os._exit(127 if isinstance(error, FileNotFoundError) else 126)
+    except BaseException as error:
+        print("slurm-sandbox: %r" % error, file=sys.stderr)
+        os._exit(126)
 
 
 FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)

@@ -8,7 +8,7 @@ import subprocess
 
 from sandbox.cluster import CONTROLLER, DAEMON_ENVIRONMENT, DEADLINE, INSIDE, SUBNET
 from sandbox.kernel import (
-    MNT_DETACH, MS_MOVE, MS_NODEV, MS_NOSUID, MS_REC, MS_SLAVE, bind, boot_id, call, failed, libc, mount, plain_signals, read,
+    MNT_DETACH, MS_MOVE, MS_NODEV, MS_NOSUID, MS_REC, MS_SLAVE, bind, boot_id, call, failed, libc, listens, mount, plain_signals, read,
     reap_for_ever, set_host_name, setns, start_time, tmpfs, unshare, until, write,
 )  # fmt: skip
 
@@ -82,27 +82,41 @@ def networks(count):
     setns(own, "net")
 
 
-def keeper(sandbox, count, lifeline):
+def end_of_stream(fd):
+    """A child that ends with the caller's standard input."""
+    pid = os.fork()
+    if pid == 0:
+        while os.read(fd, 4096):
+            pass
+        os._exit(0)
+    return pid
+
+
+def keeper(sandbox, settings, lifeline):
     """Never returns. Ends, and the sandbox with it, if `up` ends before it is done."""
     os.setsid()
     os.dup2(lifeline, 100)
+    if settings["while_stdin"]:
+        os.dup2(0, 101)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     log = os.open(sandbox.path("log", "keeper.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.closerange(3, 100)
-    os.closerange(101, 4096)
+    os.closerange(101 + settings["while_stdin"], 4096)
     lifeline = 100
     try:
         plain_signals()
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCHLD])
+        if os.read(lifeline, 4) != b"go":
+            os._exit(1)
         new_root(sandbox)
         set_host_name("ctl")
-        networks(count)
+        networks(settings["nodes"])
         os.write(lifeline, b"made")
         if os.read(lifeline, 4) == b"stay":
             os.close(lifeline)
-            reap_for_ever()
+            reap_for_ever(end_of_stream(101) if settings["while_stdin"] else None)
     except BaseException as error:
         os.write(2, ("slurm-sandbox: %s\n" % error).encode())
     os._exit(1)
@@ -117,6 +131,8 @@ SlurmUser=root
 SlurmdUser=root
 StateSaveLocation={state}/ctl
 SlurmctldPidFile={state}/run/slurmctld.pid
+SlurmctldLogFile={state}/log/slurmctld
+SlurmdLogFile={state}/log/slurmd-%n
 SlurmdPidFile={inside}/node/slurmd.pid
 SlurmdSpoolDir={inside}/node/spool
 ProctrackType=proctrack/{proctrack}
@@ -127,6 +143,7 @@ SwitchType=switch/none
 MpiDefault=none
 ReturnToService=2
 SlurmdTimeout={lost}
+MessageTimeout=5
 KillWait=5
 InactiveLimit=0
 SlurmdParameters=config_overrides
@@ -177,25 +194,31 @@ def configure(sandbox, options, hierarchy):
 def make(sandbox, settings, deadline):
     """From nothing to a cluster that answers."""
     ours, theirs = socket.socketpair()
+    out, into = os.pipe()
     helper = os.fork()
     if helper == 0:
         try:
-            ours.close()
             unshare("mnt", "uts", "ipc", "net", "pid")
             pid = os.fork()
             if pid == 0:
-                keeper(sandbox, settings["nodes"], theirs.fileno())
-            write(sandbox.path("run", "keeper"), "%s %d %s\n" % (boot_id(), pid, start_time(pid)))
+                ours.close()
+                keeper(sandbox, settings, theirs.fileno())
+            os.write(into, b"%d" % pid)
             os._exit(0)
         except BaseException as error:
             os.write(2, ("slurm-sandbox: %s\n" % error).encode())
             os._exit(1)
-    theirs.close()
-    if os.waitpid(helper, 0)[1] or ours.recv(4) != b"made":
+    if os.waitpid(helper, 0)[1]:
         raise failed("The namespaces could not be made.\n" + sandbox.tails())
-    pid = sandbox.keeper()
-    if pid is None:
-        raise failed("The sandbox ended at once.\n" + sandbox.tails())
+    # The keeper is on record before it does anything.
+    theirs.close()
+    pid = int(os.read(out, 20))
+    os.close(out)
+    os.close(into)
+    write(sandbox.path("run", "keeper"), "%s %d %s\n" % (boot_id(), pid, start_time(pid)))
+    ours.send(b"go")
+    if ours.recv(4) != b"made" or sandbox.keeper() != pid:
+        raise failed("The namespaces could not be made.\n" + sandbox.tails())
     munge = ["munged", "--foreground", "--force", "--num-threads=2", "--key-file=" + sandbox.path("private", "munge.key")]
     places = ("socket", "run/munge.socket"), ("pid-file", "run/munged.pid"), ("seed-file", "private/munge.seed")
     for option, place in places + (("log-file", "log/munged.log"),):
@@ -204,19 +227,9 @@ def make(sandbox, settings, deadline):
     door = sandbox.path("run", "munge.socket")
     until(lambda: os.path.exists(door), DEADLINE, lambda: "munged does not listen\n" + sandbox.tails(["munged"]))
     sandbox.daemon(pid, "slurmctld", None, ["slurmctld", "-D", "-f", sandbox.path("etc", "slurm.conf")])
-    until(lambda: listens(pid, 6817), deadline, lambda: "slurmctld does not listen\n" + sandbox.tails(["slurmctld"]))
+    until(lambda: listens("/proc/%d" % pid, 6817), deadline, lambda: "slurmctld does not listen\n" + sandbox.tails(["slurmctld"]))
     for index in range(1, settings["nodes"] + 1):
         sandbox.start_node(pid, settings, index, reboot=False)
     sandbox.wait_for(pid, "idle", range(1, settings["nodes"] + 1), deadline)
     ours.send(b"stay")
     return pid
-
-
-def listens(keeper_pid, port):
-    """Somebody accepts connections on the port, in the network of the controller."""
-    wanted = ":%04X" % port
-    for line in read("/proc/%d/net/tcp" % keeper_pid, "").splitlines()[1:]:
-        fields = line.split()
-        if fields[1].endswith(wanted) and fields[3] == "0A":
-            return True
-    return False

@@ -113,6 +113,16 @@ def until(condition, seconds, what):
         pause = min(pause * 1.5, 0.05)
 
 
+def listens(process, port):
+    """Somebody accepts connections on the port, in the network of a process (a folder of /proc)."""
+    wanted = ":%04X" % port
+    for line in read(process + "/net/tcp", "").splitlines()[1:]:
+        fields = line.split()
+        if fields[1].endswith(wanted) and fields[3] == "0A":
+            return True
+    return False
+
+
 def to_log(path):
     """Standard streams of a daemon; every other descriptor is closed, the lock's and a caller's pipes among them."""
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -122,13 +132,16 @@ def to_log(path):
     os.closerange(3, 4096)
 
 
-def reap_for_ever():
-    """What process 1 does. Its end is the end of everything in its process table."""
+def reap_for_ever(watcher=None):
+    """What process 1 does, until the watcher ends. Its end is the end of everything in its process table."""
     while True:
         signal.sigwait([signal.SIGCHLD])
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            pid = 1
+            while pid:
+                pid = os.waitpid(-1, os.WNOHANG)[0]
+                if pid and pid == watcher:
+                    os._exit(0)
 
 
 def in_child(body):

@@ -55,6 +55,7 @@ def install(packages):
         raise Refused("--install knows Debian and Ubuntu only; these packages are missing: %s" % " ".join(packages), 3)
     policy, mark = "/usr/sbin/policy-rc.d", "# put here by slurm-sandbox for the time of an installation\n"
     text = "#!/bin/sh\n%sexit 101\n" % mark
+    answer = "/run/slurm-sandbox-%d" % os.getpid()
     foreign = os.path.lexists(policy) and mark not in read(policy, "")
     environment = dict(os.environ, DEBIAN_FRONTEND="noninteractive")
     get = ["apt-get", "-q", "-y", "-o", "DPkg::Lock::Timeout=300", "-o", "Dpkg::Use-Pty=0"]
@@ -64,10 +65,9 @@ def install(packages):
         if foreign:  # it stays as it is: only this installation sees another one
             unshare("mnt")
             mount(None, "/", None, MS_REC | MS_SLAVE)
-            answer = os.memfd_create("policy-rc.d", 0)
-            os.write(answer, text.encode())
-            os.fchmod(answer, 0o755)
-            bind("/proc/self/fd/%d" % answer, policy)
+            write(answer, text, 0o755)
+            bind(answer, policy)
+            os.unlink(answer)
         for words in (["update"], ["install", "--no-install-recommends"] + packages):
             if subprocess.run(get + words, env=environment, stdin=subprocess.DEVNULL, stdout=2).returncode and words != ["update"]:
                 raise Refused("apt-get could not install: %s" % " ".join(packages), 3)

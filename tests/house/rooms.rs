@@ -141,9 +141,16 @@ fn the_top_level_is_what_was_agreed() {
         assert!(root().join(name).exists(), "{name} is missing");
     }
     use std::os::unix::fs::PermissionsExt as _;
-    for name in
-        [".ci/run", "scripts/test", "scripts/demo", "scripts/build", "scripts/bench", "scripts/torch-env"]
-    {
+    for name in [
+        ".ci/run",
+        "scripts/test",
+        "scripts/demo",
+        "scripts/build",
+        "scripts/bench",
+        "scripts/torch-env",
+        "scripts/slurm-sandbox",
+        "tests/sandbox/selftest",
+    ] {
         let mode = std::fs::metadata(root().join(name)).unwrap().permissions().mode();
         assert!(mode & 0o111 == 0o111, "{name} is not executable");
     }

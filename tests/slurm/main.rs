@@ -24,3 +24,4 @@ mod cluster;
 mod job;
 mod losses;
 mod start;
+mod stories;
