@@ -85,7 +85,7 @@ mod tests {
     fn the_environment_of_a_plain_srun() {
         assert_eq!(
             environment(),
-            "export SLURM_NO_KILL=1\nexport SLURM_KILL_BAD_EXIT=0\nexport SLURM_WAIT=0\nexport SLURM_MPI_TYPE=none\n\
+            "export SLURM_NO_KILL=set\nexport SLURM_KILL_BAD_EXIT=0\nexport SLURM_WAIT=0\nexport SLURM_MPI_TYPE=none\n\
              export SLURM_CPU_BIND=none\n"
         );
     }

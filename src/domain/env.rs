@@ -204,7 +204,8 @@ pub const GPUS_BY_TASK: &[&str] = &["SLURM_GPUS_PER_TASK", "SLURM_TRES_PER_TASK"
 
 /// What a plain `srun` line needs in its environment to be as that of `relight srun`, with Slurm's names.
 pub const FOR_PLAIN_SRUN: &[(&str, &str)] = &[
-    ("SLURM_NO_KILL", "1"),
+    // `1` is no value of it: srun would refuse to start.
+    ("SLURM_NO_KILL", "set"),
     ("SLURM_KILL_BAD_EXIT", "0"),
     ("SLURM_WAIT", "0"),
     ("SLURM_MPI_TYPE", "none"),

@@ -36,6 +36,8 @@ const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs
 const BEGUN: Duration = Duration::from_secs(60);
 /// From the end of the run to the end of its agents.
 const LINGER: Duration = Duration::from_secs(8);
+/// A step that has lost its `srun`, and with it the only sign of its end, may take so long to show a coordinator.
+const ORPHANED: Duration = Duration::from_secs(30);
 /// From a second signal to SIGKILL.
 const HURRY: Duration = Duration::from_secs(10);
 /// From SIGKILL of a step to SIGKILL of its `srun`, and from there to the end.
@@ -232,6 +234,8 @@ pub struct Supervisor {
     sruns: BTreeMap<SrunId, Running>,
     /// Those that were killed under their steps.
     orphaned: Vec<SrunId>,
+    /// For how long they count as alive without a coordinator.
+    orphaned_until: Option<BootTime>,
     next: u32,
     again: BTreeMap<NodeName, Again>,
     link: bool,
@@ -260,6 +264,7 @@ impl Supervisor {
             phase: Phase::Launching,
             sruns: BTreeMap::new(),
             orphaned: Vec::new(),
+            orphaned_until: None,
             next: 0,
             again: BTreeMap::new(),
             link: false,
@@ -351,13 +356,14 @@ impl Supervisor {
     }
 
     /// Its agents are not missed: they live. One on a single node may be started again if it is asked for.
-    fn srun_killed(&mut self, srun: SrunId, signal: u8) {
+    fn srun_killed(&mut self, now: Now, srun: SrunId, signal: u8) {
         let Some(killed) = self.sruns.remove(&srun) else { return };
         self.last_rc = i32::from(exit_code::SIGNAL_BASE) + i32::from(signal);
         if let Some(again) = killed.node.as_ref().and_then(|node| self.again.get_mut(node)) {
             again.running = false;
         }
         self.orphaned.push(srun);
+        self.orphaned_until = Some(now.boot.after(ORPHANED)).filter(|_| !self.link);
     }
 
     /// A node that does not answer lets the start of the whole step fail: the others can do without it.
@@ -416,6 +422,7 @@ impl Supervisor {
 
     fn link_up(&mut self, out: &mut Outbox<Effect>) {
         self.link = true;
+        self.orphaned_until = None;
         if self.phase == Phase::Launching {
             self.phase = Phase::Watching;
         }
@@ -431,6 +438,7 @@ impl Supervisor {
             return;
         }
         out.put(Effect::Connect);
+        self.orphaned_until = Some(now.boot.after(ORPHANED)).filter(|_| !self.orphaned.is_empty());
         if let Some(signal) = self.signals.first()
             && self.code.is_none()
         {
@@ -461,6 +469,7 @@ impl Supervisor {
 
     fn due(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let is_due = |at: &mut Option<BootTime>| at.take_if(|at| now.boot >= *at).is_some();
+        is_due(&mut self.orphaned_until);
         if is_due(&mut self.term_at) {
             self.scancel_all(TERM, out);
         }
@@ -481,6 +490,7 @@ impl Supervisor {
         }
         if is_due(&mut self.leave_at) {
             self.sruns.clear();
+            self.orphaned_until = None;
             self.link = false;
         }
     }
@@ -489,7 +499,8 @@ impl Supervisor {
     fn end_if_over(&mut self, out: &mut Outbox<Effect>) {
         let wanted = self.again.values().any(|again| again.wanted);
         // Agents whose srun was killed end with their coordinator, or a little later.
-        let alive = self.link && (self.code.is_none() || self.kill_at.is_some());
+        let ending = self.code.is_some() && self.kill_at.is_none();
+        let alive = (self.link && !ending) || (self.code.is_none() && self.orphaned_until.is_some());
         if self.done || self.reading || wanted || alive || !self.sruns.is_empty() {
             return;
         }
@@ -544,7 +555,7 @@ impl Machine for Supervisor {
             }
             Event::Begin | Event::Tick => {}
             Event::SrunEnded { srun, rc } => self.srun_ended(now, srun, rc, out),
-            Event::SrunKilled { srun, signal } => self.srun_killed(srun, signal),
+            Event::SrunKilled { srun, signal } => self.srun_killed(now, srun, signal),
             Event::NoSrun { srun, why } => {
                 if self.phase == Phase::Launching && self.sruns.len() == 1 && !self.one_by_one {
                     self.sruns.clear();
@@ -577,7 +588,7 @@ impl Machine for Supervisor {
 
     fn deadline(&self) -> Option<BootTime> {
         let starts = self.again.values().filter(|again| again.wanted).map(|again| again.not_before).min();
-        let stops = [self.term_at, self.kill_at, self.srun_kill_at, self.leave_at];
+        let stops = [self.term_at, self.kill_at, self.srun_kill_at, self.leave_at, self.orphaned_until];
         if self.done { None } else { stops.into_iter().fold(starts, earlier) }
     }
 }

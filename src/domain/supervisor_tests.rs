@@ -333,8 +333,20 @@ fn srun_was_killed_and_the_agents_go_on() {
             (3_000, term(), "signal 15"),
             (4_000, Event::LinkDown, "connect"),
             (7_000, Event::Tick, "scancel0 15, scancel1 15"),
-            (8_000, ended(1, 143), "read"),
-            (8_100, Event::Result(None), "scancel0 9, scancel1 9, exit 143"),
+            (8_000, ended(1, 143), ""),
+            (34_000, Event::Tick, "read"),
+            (34_100, Event::Result(None), "scancel0 9, scancel1 9, exit 143"),
+        ],
+    );
+    // It comes after the end of its srun.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (300, killed(0), ""),
+            (2_000, Event::LinkUp, "attach"),
+            (3_000, finish(0), ""),
+            (3_100, Event::LinkDown, "connect, exit 0"),
         ],
     );
     // A coordinator that stays and says nothing does not keep us.

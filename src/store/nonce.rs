@@ -25,6 +25,14 @@ pub fn write(hands: &mut Hands, dir: &Path) -> Result<String, IoTrouble> {
     }
 }
 
+/// Leaves `word` in `dir`; false where it lay there before, or is no plain name.
+pub fn claim(hands: &mut Hands, dir: &Path, word: &str) -> Result<bool, IoTrouble> {
+    if !files::is_plain_name(word) || word.len() > MAX_NONCE {
+        return Ok(false);
+    }
+    Ok(posix::create(hands, dir, word, word.as_bytes())? == Created::Clean)
+}
+
 /// Whether the nonce `word` can be read in `dir`.
 pub fn proves(hands: &mut Hands, dir: &Path, word: &str) -> Result<bool, IoTrouble> {
     if !files::is_plain_name(word) || word.len() > MAX_NONCE {

@@ -101,6 +101,13 @@ pub enum Request {
         /// Comes back with the answer.
         op: Op,
     },
+    /// Leave this word beside the store proofs; is it the first time?
+    Claim {
+        /// Comes back with the answer.
+        op: Op,
+        /// The word: a plain name.
+        word: String,
+    },
     /// Can this store proof be read here?
     ReadNonce {
         /// Comes back with the answer.
@@ -130,6 +137,7 @@ impl Request {
             | Self::WriteFile { op, .. }
             | Self::Status { op, .. }
             | Self::Events { op, .. }
+            | Self::Claim { op, .. }
             | Self::WriteNonce { op }
             | Self::ReadNonce { op, .. }
             | Self::Shutdown { op } => *op,
@@ -234,11 +242,11 @@ pub enum Response {
         /// The word to show to the others.
         word: String,
     },
-    /// To [`Request::ReadNonce`].
+    /// To [`Request::ReadNonce`] and [`Request::Claim`].
     Proves {
         /// Whose answer.
         op: Op,
-        /// It was readable.
+        /// It was readable; nobody had left the word before.
         yes: bool,
     },
     /// To every other request: done.

@@ -259,6 +259,7 @@ impl Worker {
             Request::Status { bytes, .. } => self.write_file(op, names::STATUS, &bytes, false),
             Request::Events { lines, .. } => self.events(op, &lines),
             Request::WriteNonce { .. } => self.write_nonce(op),
+            Request::Claim { word, .. } => self.claim(op, &word),
             Request::ReadNonce { word, .. } => self.read_nonce(op, &word),
             Request::Shutdown { .. } => Ok(Response::Done { op }),
         };
@@ -444,6 +445,12 @@ impl Worker {
         let place = ensure(&mut self.place, &mut self.hands)?;
         let word = nonce::write(&mut self.hands, &place.dir.join(names::NONCE))?;
         Ok(Response::Nonce { op, word })
+    }
+
+    fn claim(&mut self, op: Op, word: &str) -> Result<Response, Failure> {
+        let place = ensure(&mut self.place, &mut self.hands)?;
+        let yes = nonce::claim(&mut self.hands, &place.dir.join(names::NONCE), word)?;
+        Ok(Response::Proves { op, yes })
     }
 
     fn read_nonce(&mut self, op: Op, word: &str) -> Result<Response, Failure> {

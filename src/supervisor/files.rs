@@ -78,6 +78,23 @@ impl Files {
         }
     }
 
+    /// Leaves a word in the run directory that is open; is it the first time? What fails is asked of another worker,
+    /// which opens the directory anew.
+    pub(super) async fn claim(&mut self, options: &OpenOptions, word: &str) -> Result<bool, Refusal> {
+        for _ in 0..TRIES {
+            if self.worker.is_none() {
+                self.open(options).await?;
+            }
+            let op = self.next();
+            match self.ask_once(Request::Claim { op, word: word.to_owned() }).await {
+                Ok(Response::Proves { yes, .. }) => return Ok(yes),
+                Ok(other) => return Err(refused(other)),
+                Err(_) => tokio::time::sleep(PAUSE).await,
+            }
+        }
+        Err(Refusal { sentence: "the run directory does not answer".into(), hint: String::new() })
+    }
+
     /// Who leads, says the run directory; none also where it does not answer.
     pub(super) async fn hint(&mut self, dir: &Path) -> Option<Hint> {
         let op = self.next();

@@ -19,7 +19,7 @@ const DIAL: Duration = Duration::from_secs(3);
 /// A coordinator whose host says nothing for so long is gone.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Between two tries, at first and at most.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// Whom to look for.
 pub(super) struct Search {

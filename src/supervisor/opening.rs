@@ -83,9 +83,11 @@ pub(super) async fn open(
                 let id = RunId(format!("{}.{k}", config.job.id));
                 // One that another command of the script holds counts as used.
                 let Ok(lock) = take(config, &id)? else { continue };
-                let opened = files.open(&options(config, &id)).await?;
-                let used = opened.previous.is_some() && (*fresh || was_led_by(&opened.records, &config.job));
-                if !used {
+                let options = options(config, &id);
+                let opened = files.open(&options).await?;
+                // Whatever came of it: each command of this start of the job has another run.
+                let first = files.claim(&options, &claim(&config.job)).await?;
+                if first && !(*fresh && opened.previous.is_some()) {
                     return settle(config, files, opened, (id, lock), said).await;
                 }
             }
@@ -146,6 +148,9 @@ async fn settle(
                 aside.display()
             ));
             opened = files.open(&options).await?;
+            if matches!(config.name, RunName::Counted { .. }) {
+                files.claim(&options, &claim(&config.job)).await?;
+            }
         } else if previous.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Finished) {
             let sentence =
                 format!("run {id} has finished already; nothing to do (another --run-id starts a new run)");
@@ -157,10 +162,9 @@ async fn settle(
     Ok(Run { id, dir: options.dir, secret, _lock: lock })
 }
 
-/// The newest coordinator was one of this start of the job.
-fn was_led_by(records: &[Record], job: &JobRef) -> bool {
-    let ledger = Ledger::resume(records).ok();
-    ledger.and_then(|ledger| ledger.leader().map(|(lead, _)| lead.job.as_ref() == Some(job))).unwrap_or(false)
+/// What a command of this start of the job leaves in its run directory.
+fn claim(job: &JobRef) -> String {
+    format!("start-{}.{}", job.id, job.restart)
 }
 
 /// For looking into the run directory once more.

@@ -93,6 +93,12 @@ fn each_command_of_a_script_is_a_run_and_a_requeue_counts_anew() {
         "relight: run 7.0 has finished already; nothing to do (another --run-id starts a new run)\n"
     );
     assert_eq!(job.sruns().len(), 2);
+    // The second command, another one than the first, continues its own run.
+    let mut other = job.run(SAY);
+    let ended = other.arg("other").env("SLURM_RESTART_COUNT", "1").spawn().wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(job.sruns()[2]["env"]["RELIGHT_RUN_ID"], "7.1");
+    assert!(ended.stderr.contains("run 7.1 had another command line"), "{}", ended.stderr);
     leftovers::assert_none(&job.scene);
 }
 

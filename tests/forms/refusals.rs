@@ -107,7 +107,7 @@ fn what_batch_scripts_need_is_printed() {
     };
     let (code, out, _) = print(&["env"]);
     assert_eq!(code, 0);
-    assert!(out.contains("export SLURM_NO_KILL=1\n"), "{out}");
+    assert!(out.contains("export SLURM_NO_KILL=set\n"), "{out}");
     let (code, out, _) = print(&["template"]);
     assert_eq!(code, 0);
     for line in out.lines() {

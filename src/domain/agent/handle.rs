@@ -389,6 +389,10 @@ impl Agent {
             }
             return;
         }
+        // Slurm sends CONT around its TERM.
+        if !super::super::guardian::STOP_SIGNALS.contains(&signal) {
+            return;
+        }
         let heard = self.signals.hear(now.boot, signal, terminal, user);
         if heard == Heard::Same {
             return;
