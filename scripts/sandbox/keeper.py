@@ -82,16 +82,28 @@ def networks(count):
     setns(own, "net")
 
 
-def keeper(sandbox, count, lifeline):
+def end_of_stream(fd):
+    """A child that ends with the caller's standard input."""
+    pid = os.fork()
+    if pid == 0:
+        while os.read(fd, 4096):
+            pass
+        os._exit(0)
+    return pid
+
+
+def keeper(sandbox, settings, lifeline):
     """Never returns. Ends, and the sandbox with it, if `up` ends before it is done."""
     os.setsid()
     os.dup2(lifeline, 100)
+    if settings["while_stdin"]:
+        os.dup2(0, 101)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     log = os.open(sandbox.path("log", "keeper.log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
     os.closerange(3, 100)
-    os.closerange(101, 4096)
+    os.closerange(101 + settings["while_stdin"], 4096)
     lifeline = 100
     try:
         plain_signals()
@@ -100,11 +112,11 @@ def keeper(sandbox, count, lifeline):
             os._exit(1)
         new_root(sandbox)
         set_host_name("ctl")
-        networks(count)
+        networks(settings["nodes"])
         os.write(lifeline, b"made")
         if os.read(lifeline, 4) == b"stay":
             os.close(lifeline)
-            reap_for_ever()
+            reap_for_ever(end_of_stream(101) if settings["while_stdin"] else None)
     except BaseException as error:
         os.write(2, ("slurm-sandbox: %s\n" % error).encode())
     os._exit(1)
@@ -190,7 +202,7 @@ def make(sandbox, settings, deadline):
             pid = os.fork()
             if pid == 0:
                 ours.close()
-                keeper(sandbox, settings["nodes"], theirs.fileno())
+                keeper(sandbox, settings, theirs.fileno())
             os.write(into, b"%d" % pid)
             os._exit(0)
         except BaseException as error:

@@ -132,13 +132,16 @@ def to_log(path):
     os.closerange(3, 4096)
 
 
-def reap_for_ever():
-    """What process 1 does. Its end is the end of everything in its process table."""
+def reap_for_ever(watcher=None):
+    """What process 1 does, until the watcher ends. Its end is the end of everything in its process table."""
     while True:
         signal.sigwait([signal.SIGCHLD])
         with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            pid = 1
+            while pid:
+                pid = os.waitpid(-1, os.WNOHANG)[0]
+                if pid and pid == watcher:
+                    os._exit(0)
 
 
 def in_child(body):

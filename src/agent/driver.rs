@@ -12,6 +12,7 @@ use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::start::{Refused, Starter};
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
 use crate::domain::exit::ExitKind;
+use crate::domain::first_failure::{self, Standing};
 use crate::domain::guardian::{SignalInfo, ToAgent};
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Slot, Term};
 use crate::domain::last_words::last_words;
@@ -106,6 +107,8 @@ pub struct Driver<H> {
     sources: BTreeMap<LocalRank, (Source, i32)>,
     /// Ranks whose end is known and whose last words are still on their way.
     draining: usize,
+    /// Ends whose words came while those of others are still on their way.
+    ended: Vec<End>,
     /// A sweep that ended before those words came.
     swept: Option<Event>,
     hold: Option<PortHold>,
@@ -122,6 +125,7 @@ impl<H: Hooks> Driver<H> {
             attempt: Attempt(0),
             sources: BTreeMap::new(),
             draining: 0,
+            ended: Vec::new(),
             swept: None,
             hold: None,
             used_ports: Vec::new(),
@@ -155,11 +159,10 @@ impl<H: Hooks> Driver<H> {
             Input::Process(event) => self.process(event),
             Input::Drained { attempt, local_rank, kind, at, tail } => {
                 self.draining = self.draining.saturating_sub(1);
-                self.ended(attempt, local_rank, kind, at, tail);
-                if self.draining == 0
-                    && let Some(swept) = self.swept.take()
-                {
-                    self.handle(swept);
+                let end = self.read(attempt, local_rank, kind, at, tail);
+                self.ended.push(end);
+                if self.draining == 0 {
+                    self.tell_ends();
                 }
             }
         }
@@ -231,14 +234,27 @@ impl<H: Hooks> Driver<H> {
         self.parts.pump.drain(attempt, local_rank, move |tail| answer.give(Some(tail)));
     }
 
-    fn ended(
+    /// All that ended so far is known: the most likely root of what no clock tells apart is told first.
+    fn tell_ends(&mut self) {
+        let mut ends = std::mem::take(&mut self.ended);
+        first_failure::order(&mut ends, |end| (end.at, end.standing));
+        for End { attempt, local_rank, kind, at, summary, words, standing: _ } in ends {
+            self.handle(Event::RankExited { attempt, local_rank, kind, at, summary, words });
+        }
+        if let Some(swept) = self.swept.take() {
+            self.handle(swept);
+        }
+    }
+
+    /// What a rank that ended said last.
+    fn read(
         &mut self,
         attempt: Attempt,
         local_rank: LocalRank,
         kind: ExitKind,
         at: BootTime,
         tail: Option<Tail>,
-    ) {
+    ) -> End {
         let failed = !kind.is_success();
         let words = tail.as_ref().filter(|_| failed).map(|tail| {
             let said =
@@ -259,7 +275,8 @@ impl<H: Hooks> Driver<H> {
             (true, "") => words.headline,
             (true, place) => format!("{} in {place}", words.headline),
         };
-        self.handle(Event::RankExited { attempt, local_rank, kind, at, summary, words: words.text });
+        let standing = Standing::of(&kind, &summary, &words.text);
+        End { attempt, local_rank, kind, at, summary, words: words.text, standing }
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -349,6 +366,17 @@ impl<H: Hooks> Driver<H> {
         };
         let _ = self.parts.inbox.send(Input::Event(event));
     }
+}
+
+/// One rank's end with its words.
+struct End {
+    attempt: Attempt,
+    local_rank: LocalRank,
+    kind: ExitKind,
+    at: BootTime,
+    summary: String,
+    words: String,
+    standing: Standing,
 }
 
 /// The answer to a drain, also when the pump goes away without giving one.

@@ -141,7 +141,33 @@ fn a_beat_whose_tick_stands_still_is_no_life() {
     }
     assert_eq!(answers, 6, "answered for 3 s");
     let since = BootTime::from_millis(2_500);
-    assert_eq!(said, [(8_500, Effect::Silent { node: name(1), since })]);
+    let quiet = (5_500, Effect::Quiet { node: name(1), since });
+    assert_eq!(said, [quiet, (8_500, Effect::Silent { node: name(1), since })]);
+}
+
+#[test]
+fn a_node_is_in_doubt_after_3_s_and_a_late_beat_is_told() {
+    let mut bed = Bed::new(2, false);
+    for ms in [0, 1_000] {
+        bed.acked(ms, 0, None);
+        bed.acked(ms, 1, None);
+    }
+    let told = |effects: Vec<Effect>| -> Vec<Effect> {
+        effects.into_iter().filter(|e| !matches!(e, Effect::SendAck { .. })).collect()
+    };
+    let since = BootTime::from_millis(1_000);
+    let mut said = Vec::new();
+    for ms in (1_500..=4_500).step_by(500) {
+        said.extend(told(bed.beat(ms, 0, None)).into_iter().map(|e| (ms, e)));
+        said.extend(told(bed.event(ms, Event::Tick)).into_iter().map(|e| (ms, e)));
+    }
+    assert_eq!(said, [(4_000, Effect::Quiet { node: name(1), since })], "once");
+    let late = |ms| Effect::Late { node: name(1), silent: Duration::from_millis(ms) };
+    assert_eq!(told(bed.beat(4_600, 1, None)), [late(3_600)]);
+    assert_eq!(told(bed.beat(6_000, 1, None)), [], "no other link was dialled for it yet");
+    assert_eq!(told(bed.beat(7_499, 1, None)), []);
+    bed.beat(7_499, 0, None);
+    assert_eq!(told(bed.beat(8_999, 1, None)), [late(1_500)]);
 }
 
 #[test]

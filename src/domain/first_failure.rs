@@ -83,6 +83,17 @@ fn says_peer_lost(text: &str) -> bool {
     SIGNS.iter().any(|sign| text.contains(sign))
 }
 
+/// Puts ends in order: by time, and those that no clock tells apart by their [`Standing`].
+pub fn order<T>(ends: &mut [T], key: impl Fn(&T) -> (BootTime, Standing)) {
+    ends.sort_by_key(|end| key(end).0);
+    let mut from = 0;
+    while let Some(first) = ends.get(from).map(|end| key(end).0) {
+        let tied = ends[from..].iter().take_while(|end| key(end).0 <= first.after(TIE)).count();
+        ends[from..from + tied].sort_by_key(|end| key(end).1);
+        from += tied;
+    }
+}
+
 /// The index of the first failure among the ends of one attempt; none if nobody failed by himself.
 ///
 /// Ends that we caused are no evidence. An early exit 0 is the root when a peer then fails with a code, an
@@ -159,6 +170,20 @@ mod tests {
         for (name, ends, root) in table {
             assert_eq!(first_failure(&ends), Some(root), "{name}");
         }
+    }
+
+    #[test]
+    fn ends_are_told_in_the_order_of_blame() {
+        let ms = BootTime::from_millis;
+        let mut ends = [
+            ("late", ms(20), Standing::Struck),
+            ("victim", ms(0), Standing::PeerLost),
+            ("root", ms(2), Standing::Struck),
+            ("next", ms(6), Standing::Struck),
+        ];
+        order(&mut ends, |end| (end.1, end.2));
+        assert_eq!(ends.map(|end| end.0), ["root", "victim", "next", "late"]);
+        order::<(BootTime, Standing)>(&mut [], |end| *end);
     }
 
     #[test]

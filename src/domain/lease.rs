@@ -122,6 +122,8 @@ struct Leader {
     granted: bool,
     /// Beats sent to this leader since it last gave a grant that was not short.
     beats: u32,
+    /// The newest beat that only echoed: its acknowledgement is not echoed at once again.
+    echoed: u64,
 }
 
 /// The lease of one life of an agent.
@@ -235,11 +237,17 @@ impl Lease {
         leader.granted |= ack.remaining_ms > 0;
         if ack.remaining_ms >= leader.numbers.beat_ms.saturating_mul(2) {
             leader.beats = 0;
-            self.beat_at = None;
+            // Echoed at once, not with the next beat: authority is a beat longer for it, and so is every grant.
+            let echo = ack.n == self.n && ack.n != leader.echoed;
+            self.beat_at = self.last_beat.filter(|_| echo);
+            if echo {
+                leader.echoed = self.n + 1;
+            }
         } else if leader.beats < HURRIED && (first || ack.n == self.n) {
             // None yet; or a pause used most of it up, and it would be over before the answer to the next beat. With
             // an answer still on its way there is nothing to hurry for.
             self.beat_at = self.last_beat;
+            leader.echoed = self.n + 1;
         } else if !leader.granted {
             self.beat_at = self.last_beat.map(|at| at.after(HURRY));
         }
@@ -372,6 +380,7 @@ impl Machine for Lease {
                     silent: false,
                     granted: false,
                     beats: 0,
+                    echoed: 0,
                 };
                 self.welcome(now, leader, previous_leader_dead, forever, out);
             }

@@ -75,10 +75,10 @@ fn a_grant_is_counted_from_the_send_of_the_beat() {
 #[test]
 fn a_grant_is_never_shortened() {
     let mut bed = Bed::beating();
-    bed.ack(10, 0, 1, 1, 5_000);
+    bed.ack(0, 0, 1, 1, 5_000);
     bed.tick(1_000);
-    assert_eq!(granted(&bed.ack(1_010, 0, 2, 2, 3_000)), []);
-    assert_eq!(granted(&bed.ack(1_020, 0, 2, 3, 4_500)), [BootTime::from_millis(5_500)]);
+    assert_eq!(granted(&bed.ack(1_010, 0, 3, 2, 3_000)), []);
+    assert_eq!(granted(&bed.ack(1_020, 0, 3, 3, 4_500)), [BootTime::from_millis(5_500)]);
 }
 
 #[test]
@@ -91,18 +91,32 @@ fn until_the_first_grant_each_ack_is_answered_at_once_then_once_a_second() {
 }
 
 #[test]
+fn an_acknowledgement_is_echoed_at_once_and_that_echo_is_not() {
+    let mut bed = Bed::beating();
+    assert_eq!(beats(&bed.ack(1, 0, 1, 1, 5_300)), [(0, 2, Some(1))]);
+    assert_eq!(beats(&bed.ack(2, 0, 2, 2, 5_300)), []);
+    assert_eq!(beats(&bed.tick(1_001)), [(0, 3, Some(2))]);
+    assert_eq!(beats(&bed.ack(1_002, 0, 3, 3, 5_300)), [(0, 4, Some(3))]);
+    assert_eq!(beats(&bed.ack(1_003, 0, 4, 4, 5_300)), []);
+    // One that comes twice or late is echoed with the next beat.
+    assert_eq!(beats(&bed.ack(1_004, 0, 3, 5, 5_300)), []);
+    assert_eq!(bed.lease.deadline(), Some(BootTime::from_millis(2_002)));
+}
+
+#[test]
 fn what_a_pause_left_of_a_grant_is_made_whole_at_once() {
     let mut bed = Bed::beating();
-    bed.ack(1, 0, 1, 1, 5_300);
+    bed.ack(0, 0, 1, 1, 5_300);
+    bed.ack(0, 0, 2, 2, 5_300);
     bed.tick(1_000);
-    // Stopped here; the answer to the second beat is read 4.4 s late.
-    assert_eq!(beats(&bed.tick(5_400)), [(0, 3, Some(1))]);
-    assert_eq!(granted(&bed.ack(5_400, 0, 2, 2, 4_300)), []);
-    // The third beat echoed an old acknowledgement: what it earns would be over before the fifth.
-    let effects = bed.ack(5_401, 0, 3, 3, 899);
+    // Stopped here; the answer to the third beat is read 4.4 s late.
+    assert_eq!(beats(&bed.tick(5_400)), [(0, 4, Some(2))]);
+    assert_eq!(granted(&bed.ack(5_400, 0, 3, 3, 4_300)), []);
+    // The fourth beat echoed an old acknowledgement: what it earns would be over before the sixth.
+    let effects = bed.ack(5_401, 0, 4, 4, 899);
     assert_eq!(granted(&effects), [BootTime::from_millis(6_299)]);
-    assert_eq!(beats(&effects), [(0, 4, Some(3))]);
-    assert_eq!(granted(&bed.ack(5_402, 0, 4, 4, 5_299)), [BootTime::from_millis(10_700)]);
+    assert_eq!(beats(&effects), [(0, 5, Some(4))]);
+    assert_eq!(granted(&bed.ack(5_402, 0, 5, 5, 5_299)), [BootTime::from_millis(10_700)]);
     assert_eq!(bed.lease.deadline(), Some(BootTime::from_millis(6_401)));
 }
 
@@ -132,16 +146,18 @@ fn without_a_majority_the_hurry_ends() {
 #[test]
 fn unanswered_dials_a_second_link_beats_on_both_and_keeps_the_one_that_answers() {
     let mut bed = Bed::beating();
-    bed.ack(1, 0, 1, 1, 5_300);
-    assert_eq!(beats(&bed.tick(1_000)), [(0, 2, Some(1))]);
-    assert_eq!(beats(&bed.tick(2_000)), [(0, 3, Some(1))]);
+    bed.ack(0, 0, 1, 1, 5_300);
+    bed.ack(0, 0, 2, 2, 5_300);
+    assert_eq!(beats(&bed.tick(1_000)), [(0, 3, Some(2))]);
+    assert_eq!(beats(&bed.tick(2_000)), [(0, 4, Some(2))]);
     assert_eq!(bed.tick(2_500), [Effect::Dial(Link(1))]);
-    assert_eq!(beats(&bed.event(2_510, Event::LinkUp(Link(1)))), [(0, 4, Some(1)), (1, 4, Some(1))]);
+    assert_eq!(beats(&bed.event(2_510, Event::LinkUp(Link(1)))), [(0, 5, Some(2)), (1, 5, Some(2))]);
     // An answer that was held up says nothing about the first link as it is now.
-    assert_eq!(bed.ack(2_520, 0, 2, 2, 100), []);
-    let effects = bed.ack(2_530, 1, 4, 3, 5_300);
+    assert_eq!(bed.ack(2_520, 0, 3, 3, 100), []);
+    let effects = bed.ack(2_530, 1, 5, 4, 5_300);
     assert_eq!(effects[0], Effect::CloseLink(Link(0)));
-    assert_eq!(beats(&bed.tick(3_510)), [(1, 5, Some(3))]);
+    assert_eq!(beats(&effects), [(1, 6, Some(4))]);
+    assert_eq!(beats(&bed.tick(3_530)), [(1, 7, Some(4))]);
 }
 
 #[test]
@@ -231,4 +247,27 @@ fn alone_the_grant_is_for_ever() {
     assert_eq!(granted(&effects), [BootTime::NEVER]);
     bed.event(0, Event::LinkUp(Link(0)));
     assert_eq!(granted(&bed.ack(1, 0, 1, 1, 5_000)), []);
+}
+
+#[test]
+fn a_leader_that_says_nothing_for_as_long_as_a_grant_may_last_is_silent() {
+    let mut bed = Bed::beating();
+    bed.ack(1, 0, 1, 1, 5_300);
+    let silent = |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::LeaderSilent { .. }));
+    for ms in (500..=5_300).step_by(400) {
+        assert!(!silent(&bed.tick(ms)), "{ms}");
+    }
+    let since = BootTime::from_millis(1);
+    assert!(bed.tick(5_301).contains(&Effect::LeaderSilent { since }));
+    assert!(!silent(&bed.tick(8_000)), "once");
+    bed.welcome(8_100, LEADER, 0, false);
+    assert!(!silent(&bed.tick(13_300)));
+    assert!(silent(&bed.tick(13_400)), "and again after it was heard");
+    let mut alone = Bed::new();
+    let numbers = Box::new(numbers());
+    alone.event(
+        0,
+        Event::Welcome { leader: LEADER, term: Term(0), forever: true, previous_leader_dead: false, numbers },
+    );
+    assert!(!silent(&alone.tick(60_000)), "a grant for ever needs nobody");
 }

@@ -65,8 +65,15 @@ pub enum Event {
     SrunEnded {
         /// Which.
         srun: SrunId,
-        /// Its exit code; 128 + n when signal n killed it.
+        /// Its exit code.
         rc: i32,
+    },
+    /// One of ours was killed itself: its step goes on without it.
+    SrunKilled {
+        /// Which.
+        srun: SrunId,
+        /// By which signal.
+        signal: u8,
     },
     /// There is no `srun` to start.
     NoSrun {
@@ -223,6 +230,8 @@ pub struct Supervisor {
     config: SupervisorConfig,
     phase: Phase,
     sruns: BTreeMap<SrunId, Running>,
+    /// Those that were killed under their steps.
+    orphaned: Vec<SrunId>,
     next: u32,
     again: BTreeMap<NodeName, Again>,
     link: bool,
@@ -250,6 +259,7 @@ impl Supervisor {
             config,
             phase: Phase::Launching,
             sruns: BTreeMap::new(),
+            orphaned: Vec::new(),
             next: 0,
             again: BTreeMap::new(),
             link: false,
@@ -338,6 +348,16 @@ impl Supervisor {
         } else if ended.node.is_none() && self.phase == Phase::Launching && !OF_TASKS.contains(&rc) {
             self.go_one_by_one(srun, rc, out);
         }
+    }
+
+    /// Its agents are not missed: they live. One on a single node may be started again if it is asked for.
+    fn srun_killed(&mut self, srun: SrunId, signal: u8) {
+        let Some(killed) = self.sruns.remove(&srun) else { return };
+        self.last_rc = i32::from(exit_code::SIGNAL_BASE) + i32::from(signal);
+        if let Some(again) = killed.node.as_ref().and_then(|node| self.again.get_mut(node)) {
+            again.running = false;
+        }
+        self.orphaned.push(srun);
     }
 
     /// A node that does not answer lets the start of the whole step fail: the others can do without it.
@@ -429,9 +449,14 @@ impl Supervisor {
     }
 
     fn scancel_all(&self, signal: u8, out: &mut Outbox<Effect>) {
-        for srun in self.sruns.keys() {
+        for srun in self.orphaned.iter().chain(self.sruns.keys()) {
             out.put(Effect::Scancel { srun: *srun, signal });
         }
+    }
+
+    /// Somebody of ours may live.
+    fn is_alive(&self) -> bool {
+        self.link || !self.sruns.is_empty() || !self.orphaned.is_empty()
     }
 
     fn due(&mut self, now: Now, out: &mut Outbox<Effect>) {
@@ -439,7 +464,7 @@ impl Supervisor {
         if is_due(&mut self.term_at) {
             self.scancel_all(TERM, out);
         }
-        if is_due(&mut self.kill_at) && !self.sruns.is_empty() {
+        if is_due(&mut self.kill_at) && self.is_alive() {
             if self.code.is_none() {
                 out.put(Effect::Say(Said::Killing { after: now.boot.since(self.stopped_at) }));
             }
@@ -448,7 +473,7 @@ impl Supervisor {
             self.scancel_all(KILL, out);
             self.srun_kill_at = Some(now.boot.after(GONE.0));
         }
-        if is_due(&mut self.srun_kill_at) && !self.sruns.is_empty() {
+        if is_due(&mut self.srun_kill_at) && self.is_alive() {
             for srun in self.sruns.keys() {
                 out.put(Effect::KillSrun { srun: *srun });
             }
@@ -463,8 +488,9 @@ impl Supervisor {
     /// Nobody is left that could go on: no `srun`, and no coordinator whose `srun` was killed under it.
     fn end_if_over(&mut self, out: &mut Outbox<Effect>) {
         let wanted = self.again.values().any(|again| again.wanted);
-        if self.done || self.reading || wanted || !self.sruns.is_empty() || (self.link && self.code.is_none())
-        {
+        // Agents whose srun was killed end with their coordinator, or a little later.
+        let alive = self.link && (self.code.is_none() || self.kill_at.is_some());
+        if self.done || self.reading || wanted || alive || !self.sruns.is_empty() {
             return;
         }
         self.phase = Phase::Ending;
@@ -518,6 +544,7 @@ impl Machine for Supervisor {
             }
             Event::Begin | Event::Tick => {}
             Event::SrunEnded { srun, rc } => self.srun_ended(now, srun, rc, out),
+            Event::SrunKilled { srun, signal } => self.srun_killed(srun, signal),
             Event::NoSrun { srun, why } => {
                 if self.phase == Phase::Launching && self.sruns.len() == 1 && !self.one_by_one {
                     self.sruns.clear();

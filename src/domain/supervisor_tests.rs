@@ -17,6 +17,10 @@ fn ended(srun: u32, rc: i32) -> Event {
     Event::SrunEnded { srun: SrunId(srun), rc }
 }
 
+fn killed(srun: u32) -> Event {
+    Event::SrunKilled { srun: SrunId(srun), signal: 9 }
+}
+
 fn start(node: &str) -> Event {
     Event::Recv(ToSupervisor::StartAgent { node: NodeName::new(node) })
 }
@@ -101,10 +105,10 @@ fn the_code_is_the_runs_and_never_sruns() {
         rows.extend_from_slice(rest);
         check(TWO, &rows);
     };
-    upto(&[(1_000, finish(1), ""), (1_100, ended(0, 0), "exit 1")]);
+    upto(&[(1_000, finish(1), ""), (1_100, ended(0, 0), ""), (1_101, Event::LinkDown, "connect, exit 1")]);
     // srun says that all is well, and nobody said Finish.
     let over = [(1_000, ended(0, 0), "ended n1 0, ended n2 0"), (1_001, Event::LinkDown, "connect, read")];
-    let mut result = |result, effects| {
+    let result = |result, effects| {
         let mut rows = over.to_vec();
         rows.push((1_100, Event::Result(result), effects));
         upto(&rows);
@@ -114,7 +118,9 @@ fn the_code_is_the_runs_and_never_sruns() {
     result(None, "scancel0 9, say noresult, exit 1");
     upto(&[
         (1_000, Event::Recv(ToSupervisor::Finish { code: 1, requeue: true }), ""),
-        (1_001, ended(0, 137), "exit 75"),
+        (1_001, ended(0, 137), ""),
+        // The end of the coordinator is not seen: nobody waits for it for ever.
+        (9_001, Event::Tick, "exit 75"),
     ]);
 }
 
@@ -146,6 +152,7 @@ fn an_agent_is_started_again_where_one_is_missing_and_once_at_a_time() {
             (140_000, ended(0, 137), "ended n1 137"),
             (141_000, finish(0), ""),
             (141_100, start("n1"), ""),
+            (141_150, Event::LinkDown, "connect"),
             (141_200, ended(5, 0), "exit 0"),
         ],
     );
@@ -187,6 +194,7 @@ fn signals_go_to_the_coordinator_and_bursts_are_one() {
             (6_200, start("n2"), ""),
             (9_500, term(), "signal 15 again"),
             (9_600, finish(143), ""),
+            (9_650, Event::LinkDown, "connect"),
             (9_700, ended(0, 0), "exit 143"),
         ],
     );
@@ -260,6 +268,7 @@ fn without_a_coordinator_slurm_tells_the_agents() {
             (5_100, Event::Tick, "scancel0 15"),
             (6_000, Event::LinkUp, "attach, signal 15"),
             (7_000, finish(143), ""),
+            (7_050, Event::LinkDown, "connect"),
             (7_100, ended(0, 0), "exit 143"),
         ],
     );
@@ -290,6 +299,7 @@ fn a_step_that_cannot_be_started_everywhere_is_started_node_by_node() {
             (41_000, start("n2"), "srun3 n2!"),
             (50_000, finish(0), ""),
             (50_100, ended(1, 0), ""),
+            (50_150, Event::LinkDown, "connect"),
             (50_200, ended(3, 0), "exit 0"),
         ],
     );
@@ -307,8 +317,36 @@ fn srun_was_killed_and_the_agents_go_on() {
         &[
             (0, Event::Begin, "srun0 n1+n2, connect"),
             (300, Event::LinkUp, "attach"),
-            (1_000, ended(0, 137), "ended n1 137, ended n2 137"),
-            (99_000, finish(0), "exit 0"),
+            (1_000, killed(0), ""),
+            (99_000, finish(0), ""),
+            (99_100, Event::LinkDown, "connect, exit 0"),
+        ],
+    );
+    // Nobody waits for the end of a step that has no srun; it is ended like every other.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (300, Event::LinkUp, "attach"),
+            (1_000, killed(0), ""),
+            (2_000, start("n2"), "srun1 n2!"),
+            (3_000, term(), "signal 15"),
+            (4_000, Event::LinkDown, "connect"),
+            (7_000, Event::Tick, "scancel0 15, scancel1 15"),
+            (8_000, ended(1, 143), "read"),
+            (8_100, Event::Result(None), "scancel0 9, scancel1 9, exit 143"),
+        ],
+    );
+    // A coordinator that stays and says nothing does not keep us.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (300, Event::LinkUp, "attach"),
+            (1_000, killed(0), ""),
+            (3_000, term(), "signal 15"),
+            (48_000, Event::Tick, "say killing, scancel0 9"),
+            (60_000, Event::Tick, "read"),
         ],
     );
 }
@@ -345,6 +383,7 @@ fn sentences() {
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
         (0_u32..6, prop_oneof![Just(0), Just(1), Just(140)]).prop_map(|(srun, rc)| ended(srun, rc)),
+        (0_u32..6).prop_map(killed),
         (0_u32..6).prop_map(|srun| Event::NoStep { srun: SrunId(srun) }),
         prop_oneof![Just("n1"), Just("n2"), Just("n3"), Just("x")].prop_map(start),
         (any::<u8>(), any::<bool>(), any::<bool>()).prop_map(|(signal, terminal, user)| Event::OsSignal {
@@ -371,7 +410,7 @@ proptest! {
         let all = std::iter::once((0, Event::Begin)).chain(events);
         for (pause, event) in all.chain([(1, term()), (1, Event::LinkDown)]) {
             ms += pause;
-            if let Event::SrunEnded { srun, .. } = &event {
+            if let Event::SrunEnded { srun, .. } | Event::SrunKilled { srun, .. } = &event {
                 live.remove(srun);
             }
             let mut out = Outbox::default();

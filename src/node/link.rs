@@ -148,6 +148,8 @@ impl Line {
         // A session that brings nothing any more may still look alive.
         self.state.borrow_mut().to_coordinator = None;
         let line = self.clone();
+        // What is left of an earlier session says nothing any more.
+        drop(self.state.borrow_mut().to_coordinator.take());
         tasks::spawn(async move {
             let Err(error) = line.open().await else { return };
             if let Some(error) = error {
@@ -376,13 +378,15 @@ impl Line {
 
     /// Whether the host of this node answers at all: one that refuses is there.
     pub(crate) fn try_reach(&self, node: NodeName, address: &str) {
-        let (line, address) = (self.clone(), address.parse::<SocketAddr>().ok());
+        use std::io::ErrorKind;
+        let Ok(address) = address.parse::<SocketAddr>() else { return };
+        let line = self.clone();
         tasks::spawn(async move {
-            let addresses: Vec<SocketAddr> = address.into_iter().collect();
-            let answered = tcp::dial(&addresses, REACH).await;
-            let ok = match answered {
-                Ok(_) => true,
-                Err(error) => error.kind() == std::io::ErrorKind::ConnectionRefused,
+            let ok = match tcp::dial(&[address], REACH).await.map_err(|error| error.kind()) {
+                Ok(_) | Err(ErrorKind::ConnectionRefused | ErrorKind::ConnectionReset) => true,
+                Err(ErrorKind::TimedOut | ErrorKind::HostUnreachable) => false,
+                // Our own trouble says nothing about that host.
+                Err(_) => return,
             };
             line.tell_agent(AgentEvent::Reached { node, ok });
         });

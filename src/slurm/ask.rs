@@ -72,7 +72,7 @@ fn value<'a>(line: &'a str, key: &str) -> Option<&'a str> {
 
 fn step_of(answer: &str, job: &str, pid: i32) -> Option<String> {
     let pid = pid.to_string();
-    let steps = answer.lines().filter_map(|line| {
+    let mut steps = answer.lines().filter_map(|line| {
         // SrunHost:Pid=n01:4711
         let srun = value(line, "SrunHost:Pid")?;
         let ours = srun.rsplit(':').next() == Some(pid.as_str());
@@ -80,7 +80,7 @@ fn step_of(answer: &str, job: &str, pid: i32) -> Option<String> {
         let number = step.strip_prefix(job)?.strip_prefix('.')?;
         (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit())).then(|| step.to_owned())
     });
-    steps.last()
+    steps.next_back()
 }
 
 fn addresses(answer: &str, nodes: &[NodeName]) -> BTreeMap<NodeName, String> {

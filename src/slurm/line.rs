@@ -84,7 +84,7 @@ enum Rule {
     Tasks,
     TasksPerNode,
     /// Ours has this value (or none); another one is refused.
-    Only(&'static str, &'static str),
+    Only(Value, &'static str, &'static str),
     /// Has a value and stays; we look at it.
     Image,
     Cpus,
@@ -118,15 +118,15 @@ const RULES: &[(&str, char, Rule)] = &[
     ("gres", ' ', Rule::Gpus),
     ("container-image", ' ', Rule::Image),
     ("container", ' ', Rule::Image),
-    ("no-kill", 'k', Rule::Only("", "a lost node would end the others")),
-    ("kill-on-bad-exit", 'K', Rule::Only("0", "one agent's end would end the others")),
-    ("wait", 'W', Rule::Only("0", "agents do not end together")),
-    ("mpi", ' ', Rule::Only("none", "the ranks are started by relight, not by srun")),
-    ("cpu-bind", ' ', Rule::Only("none", "an agent needs all cores of its node")),
-    ("input", 'i', Rule::Only("none", INPUT)),
-    ("overlap", ' ', Rule::Only("", "a lost agent could not be started again")),
-    ("unbuffered", 'u', Rule::Only("", "it is so anyway")),
-    ("oom-kill-step", ' ', Rule::Only("0", "one rank out of memory would end all of them")),
+    ("no-kill", 'k', Rule::Only(Value::None, "", "a lost node would end the others")),
+    ("kill-on-bad-exit", 'K', Rule::Only(Value::Optional, "0", "one agent's end would end the others")),
+    ("wait", 'W', Rule::Only(Value::Needed, "0", "agents do not end together")),
+    ("mpi", ' ', Rule::Only(Value::Needed, "none", "the ranks are started by relight, not by srun")),
+    ("cpu-bind", ' ', Rule::Only(Value::Needed, "none", "an agent needs all cores of its node")),
+    ("input", 'i', Rule::Only(Value::Needed, "none", INPUT)),
+    ("overlap", ' ', Rule::Only(Value::None, "", "a lost agent could not be started again")),
+    ("unbuffered", 'u', Rule::Only(Value::None, "", "it is so anyway")),
+    ("oom-kill-step", ' ', Rule::Only(Value::Optional, "0", "one rank out of memory would end all of them")),
     ("gpus-per-task", ' ', Rule::Never(Value::Needed, GPUS)),
     ("tres-per-task", ' ', Rule::Never(Value::Needed, GPUS)),
     ("gpus-per-socket", ' ', Rule::Never(Value::Needed, GPUS)),
@@ -219,13 +219,8 @@ impl SrunLine {
             Rule::Tasks => self.tasks = Some((typed.shown, count(&typed.option, &value)?)),
             Rule::TasksPerNode if value == "1" => {}
             Rule::TasksPerNode => return Err(LineError::Tasks { option: typed.shown }),
-            Rule::Only(ours, why) => {
-                let same = value == ours
-                    || (value.is_empty() && typed.option != "--kill-on-bad-exit" && typed.option != "-K");
-                if !same {
-                    return Err(LineError::Contradicts { option: typed.shown, why });
-                }
-            }
+            Rule::Only(_, ours, _) if value == ours => {}
+            Rule::Only(_, _, why) => return Err(LineError::Contradicts { option: typed.shown, why }),
             Rule::Image => {
                 self.image = Some(value);
                 self.options.append(&mut typed.words);
@@ -274,12 +269,7 @@ impl SrunLine {
 impl Rule {
     fn wants(self) -> Value {
         match self {
-            Self::Only(ours, _) => match ours {
-                "" => Value::None,
-                "0" => Value::Optional,
-                _ => Value::Needed,
-            },
-            Self::Never(value, _) => value,
+            Self::Only(value, _, _) | Self::Never(value, _) => value,
             _ => Value::Needed,
         }
     }

@@ -295,7 +295,7 @@ impl<'a> Driver<'a> {
                 }
             };
             let event = match started {
-                Ok(()) => Event::SrunEnded { srun, rc: rc(&kind) },
+                Ok(()) => ended(srun, &kind),
                 Err(error) => Event::NoSrun { srun, why: error.to_string() },
             };
             let _ = tell.send(Word::Event(event));
@@ -383,11 +383,11 @@ impl<'a> Driver<'a> {
     }
 }
 
-fn rc(kind: &ExitKind) -> i32 {
+fn ended(srun: SrunId, kind: &ExitKind) -> Event {
     match kind {
-        ExitKind::Code(code) => i32::from(*code),
-        ExitKind::Signal { no, .. } => i32::from(exit_code::SIGNAL_BASE) + i32::from(*no),
-        ExitKind::NeverStarted { .. } | ExitKind::Lost => -1,
+        ExitKind::Code(code) => Event::SrunEnded { srun, rc: i32::from(*code) },
+        ExitKind::Signal { no, .. } => Event::SrunKilled { srun, signal: *no },
+        ExitKind::NeverStarted { .. } | ExitKind::Lost => Event::SrunEnded { srun, rc: -1 },
     }
 }
 

@@ -24,7 +24,17 @@ pub(super) struct Run {
     pub(super) dir: PathBuf,
     pub(super) secret: Secret,
     /// No second supervisor of this run on this node.
-    _lock: Lock,
+    _lock: Held,
+}
+
+/// A lock whose file goes with it.
+struct Held(Option<Lock>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A lock file that stays is no harm: it is free.
+        drop(self.0.take().map(Lock::remove));
+    }
 }
 
 /// Nothing is to be started.
@@ -85,13 +95,13 @@ pub(super) async fn open(
     }
 }
 
-fn take(config: &SupervisorConfig, id: &RunId) -> Result<Result<Lock, Option<Holder>>, Stop> {
+fn take(config: &SupervisorConfig, id: &RunId) -> Result<Result<Held, Option<Holder>>, Stop> {
     let holder =
         Holder { pid: std::process::id(), started_ms: clock::now().wall_ms, command: config.shown.clone() };
     // Not the name of the agents' own lock: one of them runs on this node.
     let name = format!("{id} supervisor");
     match Lock::try_take(&config.private_dir, &name, &config.base.join(id.as_str()), &holder) {
-        Ok(lock) => Ok(Ok(lock)),
+        Ok(lock) => Ok(Ok(Held(Some(lock)))),
         Err(LockError::Held { holder }) => Ok(Err(holder)),
         Err(error) => Err(Stop::refused(&error, "")),
     }
@@ -112,7 +122,7 @@ async fn open_one(
     config: &SupervisorConfig,
     files: &mut Files,
     id: &RunId,
-    lock: Lock,
+    lock: Held,
     said: &mut Vec<String>,
 ) -> Result<Run, Stop> {
     let opened = files.open(&options(config, id)).await?;
@@ -124,7 +134,7 @@ async fn settle(
     config: &SupervisorConfig,
     files: &mut Files,
     mut opened: Box<Opened>,
-    (id, lock): (RunId, Lock),
+    (id, lock): (RunId, Held),
     said: &mut Vec<String>,
 ) -> Result<Run, Stop> {
     let options = options(config, &id);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStdin, Command, Output, Stdio};
 use std::time::Duration;
 
 use crate::support::relight::binary;
@@ -13,6 +13,8 @@ use crate::support::wait::wait_for;
 pub struct Cluster {
     state: tempfile::TempDir,
     python: PathBuf,
+    /// When the test is killed this ends, and the cluster with it.
+    lifeline: Option<ChildStdin>,
 }
 
 impl Cluster {
@@ -23,23 +25,19 @@ impl Cluster {
 
     /// With more options of `slurm-sandbox up`.
     pub fn with(nodes: u32, options: &[&str]) -> Option<Self> {
-        let check: Vec<&str> =
-            ["check"].iter().chain(options.iter().filter(|o| !o.starts_with("--lost"))).copied().collect();
-        let check: Vec<&str> =
-            check.into_iter().filter(|word| !word.chars().all(|c| c.is_ascii_digit())).collect();
-        let able = script().args(check).output().expect("the script starts");
+        let able = script().arg("check").args(options).output().expect("the script starts");
+        const CANNOT: i32 = 3;
+        assert!(able.status.success() || able.status.code() == Some(CANNOT), "{}", told(&able));
         if !able.status.success() {
             println!("skipped: {}", String::from_utf8_lossy(&able.stderr).trim());
             return None;
         }
         let state =
             tempfile::Builder::new().prefix("relight-cluster-").tempdir().expect("a temporary folder");
-        let cluster = Self { state, python: python() };
-        let up: Vec<String> = ["up".to_owned(), nodes.to_string()]
-            .into_iter()
-            .chain(options.iter().map(|o| (*o).to_owned()))
-            .collect();
-        cluster.ok(&up);
+        // Ordinary users go in, too.
+        fs::set_permissions(state.path(), fs::Permissions::from_mode(0o755)).expect("own folder");
+        let mut cluster = Self { state, python: python(), lifeline: None };
+        cluster.start(nodes, options);
         let shared = cluster.shared();
         fs::copy(binary(), shared.join("relight")).expect("the launcher can be copied");
         fs::copy(example("toy_trainer.py"), shared.join("toy_trainer.py"))
@@ -50,13 +48,22 @@ impl Cluster {
         Some(cluster)
     }
 
+    fn start(&mut self, nodes: u32, options: &[&str]) {
+        let mut up = self.script();
+        up.args(["up", &nodes.to_string(), "--while-stdin"]).args(options);
+        up.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = up.spawn().expect("the script starts");
+        self.lifeline = child.stdin.take();
+        let output = child.wait_with_output().expect("the script ends");
+        assert!(output.status.success(), "{}", told(&output));
+    }
+
     /// The folder that every node sees.
     pub fn shared(&self) -> PathBuf {
         self.state.path().join("shared").canonicalize().expect("the sandbox made it")
     }
 
     /// Where the interpreter of the ranks lies.
-    #[allow(dead_code)]
     pub fn python(&self) -> &Path {
         &self.python
     }

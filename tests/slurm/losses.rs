@@ -86,3 +86,128 @@ fn the_first_node_is_lost_and_the_run_ends_everywhere() {
     let shown = job.shown();
     assert_eq!(shown.matches("the run ends here").count(), 1, "{shown}");
 }
+
+#[test]
+fn s12_all_ranks_of_a_node_die_together_and_the_node_is_named_once() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let job = Job::start(&cluster, "together", &srun("2"), TWO, LONG);
+    job.reached(0, 12);
+    let ranks: Vec<String> = cluster
+        .ours_on(2)
+        .into_iter()
+        .filter(|(_, line)| line.contains("toy_trainer.py --steps") && !line.contains("relight run"))
+        .map(|(pid, _)| pid.to_string())
+        .collect();
+    assert_eq!(ranks.len(), 2, "{ranks:?}");
+    cluster.on_node(2, &format!("kill -9 {}", ranks.join(" ")));
+    let (ended, journal, _) = job.finishes(s(60), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2, "one incident\n{}", ended.stderr);
+    let blamed =
+        ended.stderr.lines().filter(|line| line.contains("relight:") && line.contains("(n2)")).count();
+    assert_eq!(blamed, 1, "{}", ended.stderr);
+}
+
+#[test]
+fn s13_two_nodes_lost_together_are_one_new_attempt() {
+    let Some(cluster) = Cluster::up(5) else { return };
+    let options = ["--nproc-per-node=1", "--nnodes=3", "--spares=2", "--max-restarts=3"];
+    let training = Training { world: 3, ..LONG };
+    let job = Job::start(&cluster, "both", &srun("5"), &options, training);
+    job.reached(0, 12);
+    cluster.ok(&["kill-node", "2", "3"]);
+    let (ended, journal, _) = job.finishes_but_for_slurm(s(90), &[1, 4, 5]);
+    assert_eq!(journal.attempts.len(), 2, "one new attempt\n{}", ended.stderr);
+    assert!(ended.stderr.contains("n2") && ended.stderr.contains("n3"), "{}", ended.stderr);
+}
+
+#[test]
+fn s42_a_link_that_flaps_is_tolerated() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let job = Job::start(&cluster, "flaps", &srun("2"), TWO, LONG);
+    job.reached(0, 12);
+    for _ in 0..5 {
+        cluster.ok(&["power-off", "2"]);
+        // The flap itself is the fault.
+        std::thread::sleep(s(1));
+        cluster.ok(&["power-on", "2"]);
+        std::thread::sleep(s(1));
+    }
+    let (ended, journal, _) = job.finishes(s(90), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 1, "{}", ended.stderr);
+}
+
+/// Between an agent and its coordinator: every byte comes later, by 0.3 s and a little.
+const SLOW_LINE: &str = include_str!("slow_line.py");
+
+#[test]
+fn s43_a_slow_line_is_no_death() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    std::fs::write(cluster.shared().join("slow_line.py"), SLOW_LINE).unwrap();
+    let hint = cluster.shared().join("runs").join("slow").join("coordinator");
+    let wrapper = format!(
+        r#"[ "$SLURM_NODEID" = 0 ] || python3 slow_line.py {} & [ "$SLURM_NODEID" = 0 ] || sleep 2; exec "$@""#,
+        hint.display()
+    );
+    let launcher: Vec<&str> = srun("2").into_iter().chain(["sh", "-c", &wrapper, "sh"]).collect();
+    let job = Job::start(&cluster, "slow", &launcher, TWO, LONG);
+    let (ended, journal, _) = job.finishes(s(90), &[]);
+    assert_eq!(journal.attempts.len(), 1, "{}", ended.stderr);
+    let passed = std::fs::read_to_string(cluster.shared().join("slow_line.passed")).unwrap_or_default();
+    assert!(
+        passed.trim().parse::<u64>().unwrap_or(0) >= 2,
+        "control and beats went over the slow line: {passed:?}"
+    );
+}
+
+#[test]
+fn s53_a_node_that_fails_first_twice_running_is_replaced() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let options = [TWO, &["--nnodes=2", "--spares=1"]].concat();
+    let training = Training { args: &["--fault=signal=KILL:2:12:0", "--fault=signal=KILL:3:17:1"], ..SHORT };
+    let job = Job::start(&cluster, "twice", &srun("3"), &options, training);
+    let (ended, journal, _) = job.finishes(s(60), &[1, 2, 3]);
+    assert_eq!(journal.attempts.len(), 3, "{}", ended.stderr);
+    assert!(ended.stderr.contains("n3") && ended.stderr.contains("slot 1"), "{}", ended.stderr);
+}
+
+#[test]
+fn s60_a_full_log_directory_costs_logs_and_nothing_else() {
+    let Some(cluster) = Cluster::with(2, &["--local-size", "1m"]) else { return };
+    let options = [TWO, &["--log-dir=/local/logs", "--redirects=3", "--tee=3"]].concat();
+    let training = Training { args: &["--fault=flood=4:2:8", "--fault=signal=KILL:3:20"], ..SHORT };
+    let job = Job::start(&cluster, "full", &srun("2"), &options, training);
+    let (ended, journal, _) = job.finishes(s(90), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+}
+
+#[test]
+fn without_a_spare_the_run_waits_and_then_ends() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let options = [TWO, &["--join-timeout=10"]].concat();
+    let job = Job::start(&cluster, "alone", &srun("2"), &options, LONG);
+    job.reached(0, 12);
+    cluster.ok(&["kill-node", "2"]);
+    cluster.nothing_left([1], s(60));
+    let shown = job.shown();
+    assert!(shown.contains("n2 is gone") && shown.contains("Exit 1"), "{shown}");
+}
+
+#[test]
+fn both_ways_of_tracking_processes_do() {
+    for proctrack in ["linuxproc", "cgroup"] {
+        let Some(cluster) = Cluster::with(2, &["--proctrack", proctrack]) else { return };
+        let training = Training { args: &["--fault=signal:3:12"], ..SHORT };
+        let job = Job::start(&cluster, "tracked", &srun("2"), TWO, training);
+        let (_, journal, _) = job.finishes(s(60), &[1, 2]);
+        assert_eq!(journal.attempts.len(), 2, "{proctrack}");
+    }
+}
+
+#[test]
+fn an_ordinary_user_needs_no_rights() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let training = Training { args: &["--fault=signal:3:12"], ..SHORT };
+    let job = Job::start_as(&cluster, "nobody", "user", &srun("2"), TWO, training);
+    let (_, journal, _) = job.finishes(s(60), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2);
+}

@@ -69,9 +69,9 @@ impl<'a> Batch<'a> {
                 state => Err(format!("{state}\n{}", self.output())),
             }
         });
-        // Slurm warns where its configuration has no task plug-in.
+        // What srun says of its own depends on how soon it notices what.
         let lines = self.output();
-        let shown = lines.lines().filter(|line| !line.starts_with("srun: cluster configuration lacks"));
+        let shown = lines.lines().filter(|line| !line.starts_with("srun: "));
         (code, shown.map(|line| format!("{line}\n")).collect())
     }
 }

@@ -176,6 +176,7 @@ impl Coordinator {
                 two.push(other);
             }
         }
+        two.sort_by_key(|n| (place(n), n.clone()));
         two
     }
 

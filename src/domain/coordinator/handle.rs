@@ -349,6 +349,10 @@ impl Coordinator {
             }
             return;
         }
+        // Those that are cut off together are missed one after another: not half of the voters is what answers now.
+        if !half_stays(voters, |n| self.answers(n)) {
+            return;
+        }
         let kept = voters.iter().filter(|n| !removed.contains(n));
         let voters = kept.chain(&added).cloned().collect();
         let mut why = Vec::new();
@@ -381,9 +385,15 @@ impl Coordinator {
         self.ledger.world().is_none() && expected && now.boot.since(since) < FIRST_WAIT
     }
 
+    /// Nothing speaks against its being there.
+    fn answers(&self, node: &NodeName) -> bool {
+        !self.in_doubt(node) && self.peers.get(node).is_some_and(super::state::Peer::heard)
+    }
+
     /// A world of these nodes may be opened: not without half of those who vote.
     pub(super) fn may_open(&self, members: &[super::super::record::Member], spares: &[NodeName]) -> bool {
-        let there = |n: &NodeName| members.iter().any(|m| m.node == *n) || spares.contains(n);
+        let there =
+            |n: &NodeName| members.iter().any(|m| m.node == *n) || spares.contains(n) || self.answers(n);
         half_stays(self.ledger.voters(), there)
     }
 

@@ -178,3 +178,6 @@ pub enum Effect {
         why: String,
     },
 }
+
+#[cfg(test)]
+mod tests;

@@ -116,13 +116,16 @@ impl World {
                 Note::Dropped { .. } => self.counters.stale_drops += 1,
                 Note::NodeLost { node: which, sign, .. } => {
                     self.counters.losses += 1;
-                    match sign {
+                    match &sign {
                         Sign::Silence => {}
                         Sign::Closed => self.counters.lost_closed += 1,
                         Sign::TaskEnded => self.counters.lost_ended += 1,
                         Sign::Unreachable { .. } => self.counters.lost_unreachable += 1,
                     }
-                    self.check_silent(node, &which);
+                    // Silence alone was judged by the authority, when it said so.
+                    if sign != Sign::Silence {
+                        self.check_silent(node, &which);
+                    }
                 }
                 Note::InDoubt { .. } => self.counters.doubts += 1,
                 Note::BeatsLate { .. } => self.counters.late_beats += 1,

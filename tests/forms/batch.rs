@@ -1,0 +1,167 @@
+//! The batch form, from the script to the exit code.
+
+use std::fs;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::slurm::{Job, LONG, argv};
+use crate::support::wait::wait_for;
+use crate::support::{leftovers, procfs};
+
+/// Says who it is, in one line of a file that all ranks append to.
+const SAY: &str = "open('ranks', 'a').write('{RANK} {WORLD_SIZE} {TORCHELASTIC_RESTART_COUNT} {SLURMD_NODENAME}\\n'.format(**os.environ))";
+
+fn ranks(job: &Job) -> Vec<String> {
+    let text = fs::read_to_string(job.scene.path("exp/ranks")).unwrap();
+    let mut ranks: Vec<String> = text.lines().map(str::to_owned).collect();
+    ranks.sort();
+    ranks
+}
+
+#[test]
+fn one_agent_on_each_node_and_the_code_is_the_runs() {
+    let job = Job::new(2);
+    // Whatever srun says.
+    job.leave("rc", "7");
+    let mut command = job.run(SAY);
+    command.env("SLURM_NTASKS_PER_NODE", "2").env("SLURM_NTASKS", "4").env("SLURM_CPUS_PER_TASK", "2");
+    let ended = command.spawn().wait(LONG);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    assert!(
+        ended.stderr.starts_with(
+            "relight: header asks for 2 tasks per node; starting 1 agent per node with all 4 cores\n"
+        ),
+        "{}",
+        ended.stderr
+    );
+    assert_eq!(ranks(&job), ["0 4 0 n1", "1 4 0 n1", "2 4 0 n2", "3 4 0 n2"]);
+    let calls = job.sruns();
+    assert_eq!(calls.len(), 1);
+    let (call, env) = (argv(&calls[0]), &calls[0]["env"]);
+    assert!(
+        call.starts_with(
+            "--no-kill --kill-on-bad-exit=0 --wait=0 --overlap --mpi=none --cpu-bind=none --input=none --unbuffered --export=ALL \
+             --oom-kill-step=0 --cpus-per-task=4 --ntasks-per-node=1 --nodes=2 --ntasks=2 --nodelist=n[1-2] "
+        ),
+        "{call}"
+    );
+    for gone in
+        ["SLURM_NTASKS", "SLURM_NTASKS_PER_NODE", "SLURM_CPUS_PER_TASK", "SLURM_PROCID", "SLURM_NODEID"]
+    {
+        assert!(env[gone].is_null(), "{gone} is an option of srun: {env}");
+    }
+    assert_eq!(env["RELIGHT_RUN_ID"], "7.0");
+    assert!(job.scene.path("exp/.relight/7.0/run.json").exists());
+    // A session of its own: a terminal's Ctrl-C does not reach it.
+    assert_eq!(calls[0]["sid"], calls[0]["pid"]);
+    leftovers::assert_none(&job.scene);
+}
+
+#[test]
+fn a_run_that_fails_fails_though_srun_says_nothing() {
+    let job = Job::new(2);
+    job.leave("old", "");
+    let mut command = job.relight();
+    command.args(["run", "--max-restarts", "1", "--lost-after", "6"]).arg(job.script("sys.exit(3)"));
+    let ended = command.spawn().wait(LONG);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    assert!(!argv(&job.sruns()[0]).contains("oom-kill-step"));
+    leftovers::assert_none(&job.scene);
+}
+
+#[test]
+fn each_command_of_a_script_is_a_run_and_a_requeue_counts_anew() {
+    let job = Job::new(1);
+    let run = |restart: Option<&str>| {
+        let mut command = job.run(SAY);
+        if let Some(restart) = restart {
+            command.env("SLURM_RESTART_COUNT", restart);
+        }
+        let ended = command.spawn().wait(LONG);
+        assert_eq!(ended.code, 0, "{}", ended.stderr);
+        ended.stderr
+    };
+    run(None);
+    run(None);
+    let ids: Vec<_> = job.sruns().iter().map(|call| call["env"]["RELIGHT_RUN_ID"].clone()).collect();
+    assert_eq!(ids, ["7.0", "7.1"]);
+    // The same script again, after a requeue: the first command has finished.
+    let said = run(Some("1"));
+    assert_eq!(
+        said,
+        "relight: run 7.0 has finished already; nothing to do (another --run-id starts a new run)\n"
+    );
+    assert_eq!(job.sruns().len(), 2);
+    leftovers::assert_none(&job.scene);
+}
+
+#[test]
+fn an_agent_that_is_gone_is_started_again_on_its_node() {
+    let job = Job::new(2);
+    // The first world waits for what never comes; the second one ends.
+    let script = format!("{SAY}\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': time.sleep(1000)");
+    let mut running = job.run(&script).spawn();
+    job.wait_for_lines("ranks", 2, &mut running);
+    let step = job.wait_for_step(1);
+    // Guardian, agent and rank of n2, at once.
+    let guardian = step["tasks"][1].as_i64().unwrap() as i32;
+    for process in procfs::below(guardian).iter().map(|p| p.pid).chain([guardian]) {
+        let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+    }
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let calls = job.sruns();
+    assert!(calls.len() >= 2, "{calls:?}");
+    let again = argv(&calls[1]);
+    assert!(
+        again.contains(" --immediate=10 --ntasks-per-node=1 --nodes=1 --ntasks=1 --nodelist=n2 "),
+        "{again}"
+    );
+    assert_eq!(ranks(&job).iter().filter(|rank| rank.contains(" 2 1 ")).count(), 2, "{:?}", ranks(&job));
+    leftovers::assert_none(&job.scene);
+}
+
+#[test]
+fn agents_outlive_an_srun_that_is_killed() {
+    let job = Job::new(2);
+    let script = format!("{SAY}\nwhile not os.path.exists('go'): time.sleep(0.02)");
+    let mut running = job.run(&script).spawn();
+    job.wait_for_lines("ranks", 2, &mut running);
+    let step = job.wait_for_step(1);
+    kill(Pid::from_raw(step["srun"].as_i64().unwrap() as i32), Signal::SIGKILL).unwrap();
+    fs::write(job.scene.path("exp/go"), "").unwrap();
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(job.sruns().len(), 1);
+    // Nobody waited for them: they end with their coordinator, a little later than the supervisor.
+    let tasks: Vec<i32> =
+        step["tasks"].as_array().unwrap().iter().map(|task| task.as_i64().unwrap() as i32).collect();
+    wait_for("the agents to end", LONG, || {
+        let left: Vec<_> =
+            tasks.iter().filter_map(|pid| procfs::read(*pid)).filter(|p| p.state != 'Z').collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{} are left", left.len())) }
+    });
+    leftovers::assert_none(&job.scene);
+}
+
+#[test]
+fn the_users_own_line_stays_and_chooses_nodes() {
+    let job = Job::new(3);
+    let script = job.script(SAY);
+    let mut command = job.relight();
+    command.args(["srun", "--label", "--container-image=llm.sqsh", "-w", "n[1,3]", "--"]);
+    command.arg(crate::support::relight::binary()).args(["run", "--lost-after", "6"]).arg(script);
+    let ended = command.spawn().wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let call = argv(&job.sruns()[0]);
+    assert!(call.starts_with("--label --container-image=llm.sqsh --no-kill "), "{call}");
+    assert!(call.contains(" --nodes=2 --ntasks=2 --nodelist=n[1,3] "), "{call}");
+    assert_eq!(ranks(&job), ["0 2 0 n1", "1 2 0 n3"]);
+    let version = env!("CARGO_PKG_VERSION");
+    let line = format!(
+        "relight: agents run inside llm.sqsh (relight {version} there and here); Slurm is asked from the batch host\n"
+    );
+    assert!(ended.stderr.contains(&line), "{}", ended.stderr);
+    leftovers::assert_none(&job.scene);
+}
