@@ -35,6 +35,8 @@ class Cluster:
         if done.returncode:
             raise CannotRun(done.stdout.strip().replace("slurm-sandbox: ", "", 1))
         self.nodes, self.seen, self.up, self.running = nodes, seen, False, []
+        # The cluster ends with its standard input, so also where this program is killed: nobody else has the other end.
+        self.leash, self.hand = os.pipe()
 
     def __enter__(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -50,11 +52,11 @@ class Cluster:
         self.down("--purge")
         shutil.rmtree(self.state, ignore_errors=True)
 
-    def script(self, *words):
+    def script(self, *words, stdin=subprocess.DEVNULL):
         """A command of slurm-sandbox that must succeed; what it prints."""
         line = SCRIPT + ["--state", self.state] + list(words)
         # A session of its own: a Ctrl-C reaches this program alone, which ends the rest in order.
-        pipes = dict(stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipes = dict(stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         done = subprocess.run(line, start_new_session=True, **pipes)
         if done.returncode:
             raise RuntimeError("slurm-sandbox %s: %s" % (words[0], (done.stderr or done.stdout).strip()))
@@ -65,7 +67,8 @@ class Cluster:
         indexes = [str(index) for index in range(1, self.nodes + 1)]
         if not self.up:
             self.up = True
-            self.script("up", str(self.nodes), *["--bind=" + folder for folder in self.seen])
+            shown = ["--bind=" + folder for folder in self.seen]
+            self.script("up", str(self.nodes), "--while-stdin", *shown, stdin=self.leash)
             rows = json.loads(self.script("status", "--json"))["nodes"]
             self.addresses = [row["address"] for row in rows]
             self.spaces = {os.readlink("/proc/%d/ns/uts" % row["pid"]): index for index, row in enumerate(rows, 1)}
