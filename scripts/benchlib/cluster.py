@@ -33,8 +33,10 @@ class Cluster:
         """`seen`: folders below /tmp that every node must see."""
         done = subprocess.run(SCRIPT + ["check"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode:
-            raise CannotRun(done.stdout.strip())
+            raise CannotRun(done.stdout.strip().replace("slurm-sandbox: ", "", 1))
         self.nodes, self.seen, self.up, self.running = nodes, seen, False, []
+        # The cluster ends with its standard input, so also where this program is killed: nobody else has the other end.
+        self.leash, self.hand = os.pipe()
 
     def __enter__(self):
         for number in (signal.SIGTERM, signal.SIGHUP):
@@ -50,11 +52,12 @@ class Cluster:
         self.down("--purge")
         shutil.rmtree(self.state, ignore_errors=True)
 
-    def script(self, *words):
+    def script(self, *words, stdin=subprocess.DEVNULL):
         """A command of slurm-sandbox that must succeed; what it prints."""
         line = SCRIPT + ["--state", self.state] + list(words)
         # A session of its own: a Ctrl-C reaches this program alone, which ends the rest in order.
-        done = subprocess.run(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+        pipes = dict(stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        done = subprocess.run(line, start_new_session=True, **pipes)
         if done.returncode:
             raise RuntimeError("slurm-sandbox %s: %s" % (words[0], (done.stderr or done.stdout).strip()))
         return done.stdout
@@ -64,7 +67,8 @@ class Cluster:
         indexes = [str(index) for index in range(1, self.nodes + 1)]
         if not self.up:
             self.up = True
-            self.script("up", str(self.nodes), *["--bind=" + folder for folder in self.seen])
+            shown = ["--bind=" + folder for folder in self.seen]
+            self.script("up", str(self.nodes), "--while-stdin", *shown, stdin=self.leash)
             rows = json.loads(self.script("status", "--json"))["nodes"]
             self.addresses = [row["address"] for row in rows]
             self.spaces = {os.readlink("/proc/%d/ns/uts" % row["pid"]): index for index, row in enumerate(rows, 1)}
@@ -91,7 +95,8 @@ class Cluster:
         del environment["XDG_RUNTIME_DIR"]
         environment["TMPDIR"] = "/local"  # each node's own
         with open(os.path.join(folder, "output"), "wb") as output:
-            process = subprocess.Popen(line + argv, env=environment, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)  # fmt: skip
+            streams = dict(stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+            process = subprocess.Popen(line + argv, env=environment, cwd=folder, start_new_session=True, **streams)
         self.running.append(process)
         return process
 
@@ -100,8 +105,9 @@ class Cluster:
         for name in filter(str.isdigit, os.listdir("/proc")):
             try:
                 inner = [line for line in lines(name, "status", "\n") if line.startswith("NSpid:")][0].split()[-1]
-                if int(inner) == pid and folder in lines(name, "cmdline", "\0") and "RANK=%d" % rank in lines(name, "environ", "\0"):
-                    return int(name), self.spaces[os.readlink("/proc/%s/ns/uts" % name)]
+                if int(inner) == pid and folder in lines(name, "cmdline", "\0"):
+                    if "RANK=%d" % rank in lines(name, "environ", "\0"):
+                        return int(name), self.spaces[os.readlink("/proc/%s/ns/uts" % name)]
             except (OSError, IndexError, KeyError):
                 continue
         raise RuntimeError("rank %d, pid %d of its node, is not to be found" % (rank, pid))

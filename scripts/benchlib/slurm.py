@@ -153,15 +153,15 @@ def power_run(cluster, candidate, nodes, phase, folder):
 
 
 def bench(args):
-    found = candidates(args)
-    binary = relight_binary(args.relight)
     # What lies below /tmp is shown to the nodes only if it is named.
     seen = {sys.prefix, sys.base_prefix}
     if args.torch_python:
         seen.add(os.path.dirname(os.path.dirname(os.path.abspath(args.torch_python))))
-    results = Results([FLOOR] + [candidate.name for candidate in found])
     try:
-        with Cluster(args.slurm + 1, sorted(seen)) as cluster:
+        cluster = Cluster(args.slurm + 1, sorted(seen))
+        found, binary = candidates(args), relight_binary(args.relight)
+        results = Results([FLOOR] + [candidate.name for candidate in found])
+        with cluster:
             for number in range(args.runs):
                 one_round(cluster, results, found, args.slurm, binary, (number + 0.5) / args.runs)
     except CannotRun as error:
@@ -218,7 +218,8 @@ def verdicts(medians, names):
 
 def show(args, medians, judged):
     form = "{:<18}" + "{:>27}" * len(FIGURES)
-    print("medians of %d runs, interleaved; %d nodes x %d ranks on one machine of %d CPUs" % (args.runs, args.slurm, RANKS, os.cpu_count()))
+    told = (args.runs, args.slurm, RANKS, os.cpu_count())
+    print("medians of %d runs, interleaved; %d nodes x %d ranks on one machine of %d CPUs" % told)
     print(form.format("", *FIGURES))
     for name, found in medians.items():
         cells = ["%.3f s" % found[key] if key in found else "-" for key in FIGURES]
