@@ -63,7 +63,7 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
         }
     }
     if let Some(first) = broken.first {
-        why.push(format!("rank {} on {} failed first: {}", first.rank, first.node, first.exit));
+        why.push(first.sentence());
     }
     if why.is_empty() {
         why.push("ranks are gone with their agent or their grant; none failed by itself".to_owned());
@@ -81,7 +81,7 @@ fn used_up(max: u32) -> String {
 
 fn exhausted(ledger: &Ledger, broken: &Broken<'_>) -> Option<Vec<String>> {
     let first = broken.first?;
-    let root = format!("rank {} on {} failed first: {}", first.rank, first.node, first.exit);
+    let root = first.sentence();
     match ledger.spec().and_then(|s| s.max_restarts) {
         Some(0) => Some(vec![root, "no restarts were asked for".to_owned()]),
         Some(max) if ledger.charged() >= max => Some(vec![root, used_up(max)]),
