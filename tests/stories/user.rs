@@ -92,7 +92,7 @@ fn directories_that_are_not_for_us() {
     chown(base.join("scene"), Some(NOBODY), None).unwrap();
     let (code, said) = launch(&scene, &python, &base, "train.py");
     assert!(code == 0 || code == 2, "{code} {said}");
-    fs::set_permissions(scene.path("work/train.py"), fs::Permissions::from_mode(0o200)).unwrap();
+    fs::set_permissions(scene.path("exp/train.py"), fs::Permissions::from_mode(0o200)).unwrap();
     refused("script", "cannot read the script");
     leftovers::assert_none(&scene);
 }

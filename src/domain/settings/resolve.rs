@@ -621,7 +621,7 @@ mod tests {
             (
                 Key::Nnodes,
                 "2",
-                "--nnodes '2' asks for several nodes: they come with the Slurm forms; this version runs one node",
+                "--nnodes '2' asks for several nodes, and this is no Slurm job (or --standalone was given)",
                 None,
             ),
             (
