@@ -1,11 +1,9 @@
 //! A run of the trainer on a cluster, and what must be true of it.
 
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
-
-use serde_json::Value;
 
 use crate::cluster::{Cluster, example};
 use crate::commit_log::CommitLog;
@@ -34,6 +32,7 @@ pub struct Job<'a> {
     training: Training,
     running: Running,
     name: &'static str,
+    runs: PathBuf,
 }
 
 /// `srun` as in the drop-in form, with what `relight slurm env` sets.
@@ -59,6 +58,24 @@ impl<'a> Job<'a> {
         let mut command = cluster.exec(&[]);
         command.args(launcher).args(Self::line(cluster, name, options, training));
         Self::spawn(cluster, name, command, training)
+    }
+
+    /// The same with run directories in another place.
+    pub fn start_in(
+        cluster: &'a Cluster,
+        runs: &Path,
+        name: &'static str,
+        launcher: &[&str],
+        options: &[&str],
+        training: Training,
+    ) -> Self {
+        let mut line = Self::line(cluster, name, options, training);
+        line[3] = runs.display().to_string();
+        let mut command = cluster.exec(&[]);
+        command.args(launcher).args(line);
+        let mut job = Self::spawn(cluster, name, command, training);
+        job.runs = runs.to_owned();
+        job
     }
 
     /// The same as an ordinary user.
@@ -97,7 +114,8 @@ impl<'a> Job<'a> {
         let (out, err) = (file("stdout"), file("stderr"));
         let create = |path: &PathBuf| File::create(path).expect("a file of the shared folder");
         let child = command.stdout(create(&out)).stderr(create(&err)).spawn().expect("the script starts");
-        Self { cluster, training, running: Running::of(child, out, err), name }
+        let runs = cluster.shared().join("runs");
+        Self { cluster, training, running: Running::of(child, out, err), name, runs }
     }
 
     /// What the trainer has told so far.
@@ -114,12 +132,6 @@ impl<'a> Job<'a> {
         fs::read_to_string(self.file("stderr")).unwrap_or_default()
     }
 
-    /// The newest status.
-    pub fn status(&self) -> Value {
-        let text = fs::read(self.cluster.shared().join("runs").join(self.name).join("status.json"));
-        text.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or(Value::Null)
-    }
-
     /// Waits until a rank of an attempt has done a step.
     pub fn reached(&self, attempt: u64, step: u64) {
         wait_for("a step", Duration::from_secs(60), || {
@@ -131,19 +143,11 @@ impl<'a> Job<'a> {
         });
     }
 
-    /// Waits until a text was shown.
-    pub fn says(&self, text: &str, limit: Duration) {
-        wait_for("a line", limit, || {
-            let shown = self.shown();
-            if shown.contains(text) { Ok(()) } else { Err(format!("{text:?} is not in\n{shown}")) }
-        });
-    }
-
     /// The end, whatever it is.
     pub fn wait(self, limit: Duration) -> (Ended, Journal, CommitLog) {
-        let (log, name, cluster) = (self.file("log"), self.name, self.cluster);
+        let (log, name, runs) = (self.file("log"), self.name, self.runs.clone());
         let ended = self.running.wait(limit);
-        let journal = Journal::read(&cluster.shared().join("runs"), name);
+        let journal = Journal::read(&runs, name);
         (ended, journal, CommitLog::read(&log))
     }
 

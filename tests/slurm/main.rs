@@ -23,5 +23,6 @@ mod journal;
 mod cluster;
 mod job;
 mod losses;
+mod stall;
 mod start;
 mod stories;

@@ -1,11 +1,12 @@
 //! The stories of `examples/` on a cluster, with their whole consoles as golden files.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::cluster::{Cluster, example};
 use crate::commit_log::CommitLog;
+use crate::support::relight::Running;
 use crate::support::wait::wait_for;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -18,19 +19,27 @@ struct Batch<'a> {
 }
 
 impl<'a> Batch<'a> {
+    /// Submits `examples/NAME.sbatch`.
     fn submit(cluster: &'a Cluster, name: &'static str) -> Self {
-        let folder = cluster.shared().join("examples");
-        fs::create_dir_all(&folder).unwrap();
-        for file in ["toy_trainer.py".to_owned(), format!("{name}.sbatch")] {
-            fs::copy(example(&file), folder.join(&file)).unwrap();
+        Self::submit_with(cluster, "examples", name, &[])
+    }
+
+    /// Submits `FOLDER/NAME.sbatch`, as it is in the repository, from the shared folder.
+    fn submit_with(cluster: &'a Cluster, folder: &str, name: &'static str, env: &[(&str, &str)]) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        for file in ["examples/toy_trainer.py".to_owned(), format!("{folder}/{name}.sbatch")] {
+            let copy = cluster.shared().join(&file);
+            fs::create_dir_all(copy.parent().unwrap()).unwrap();
+            fs::copy(root.join(&file), copy).unwrap();
         }
-        let path = format!(
-            "{}:{}:/usr/local/bin:/usr/bin:/bin",
-            cluster.shared().display(),
-            cluster.python().display()
-        );
         let mut sbatch = cluster.exec(&[]);
-        sbatch.env("PATH", path).args(["sbatch", "--parsable", &format!("examples/{name}.sbatch")]);
+        sbatch.env("PATH", path(cluster, "")).envs(env.iter().copied());
+        sbatch.args([
+            "sbatch",
+            "--parsable",
+            &format!("--job-name={name}"),
+            &format!("{folder}/{name}.sbatch"),
+        ]);
         let said = sbatch.output().unwrap();
         assert!(said.status.success(), "{said:?}");
         Self { cluster, id: String::from_utf8_lossy(&said.stdout).trim().to_owned(), name }
@@ -76,11 +85,17 @@ impl<'a> Batch<'a> {
     }
 }
 
-fn golden(cluster: &Cluster, batch: &Batch<'_>, name: &str, text: &str) {
+/// PATH with relight and a real interpreter in it, `first` before all.
+fn path(cluster: &Cluster, first: &str) -> String {
+    let (shared, python) = (cluster.shared(), cluster.python().display().to_string());
+    format!("{first}{}:{python}:/usr/local/bin:/usr/bin:/bin", shared.display())
+}
+
+fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
     let escape = |text: &str| text.replace('.', "\\.");
     let shared = escape(&cluster.shared().display().to_string());
     let python = escape(&cluster.python().display().to_string());
-    let run = format!(r"\b{}\.(\d+)", batch.id);
+    let run = format!(r"\b{job}\.(\d+)");
     let filters = vec![
         (shared.as_str(), "[SHARED]"),
         (python.as_str(), "[PYTHON]"),
@@ -89,6 +104,8 @@ fn golden(cluster: &Cluster, batch: &Batch<'_>, name: &str, text: &str) {
         (r"\d\d:\d\d:\d\d", "[TIME]"),
         (r"lost (\d+ min )?\d+(\.\d+)? s", "lost [SPAN]"),
         (r"no sign for \d+(\.\d+)? s", "no sign for [SPAN]"),
+        (r"(stopped|SIGKILL) in \d+(\.\d+)? s", "$1 in [SPAN]"),
+        (r"relight \d+\.\d+\.\d+\b", "relight [VERSION]"),
     ];
     insta::with_settings!({ filters => filters, prepend_module_to_snapshot => false, omit_expression => true, snapshot_path => "snapshots" }, {
         insta::assert_snapshot!(name, text);
@@ -101,7 +118,7 @@ fn s1_a_rank_dies() {
     let batch = Batch::submit(&cluster, "rank_dies");
     let (code, shown) = batch.ends();
     assert_eq!(code, "0:0", "{shown}");
-    golden(&cluster, &batch, "s1_nodes", &shown);
+    golden(&cluster, &batch.id, "s1_nodes", &shown);
     cluster.nothing_left([1, 2], Duration::from_secs(5));
 }
 
@@ -113,5 +130,118 @@ fn s2_a_node_loses_power_and_a_spare_steps_in() {
     cluster.ok(&["power-off", "3"]);
     let (code, shown) = batch.ends();
     assert_eq!(code, "0:0", "{shown}");
-    golden(&cluster, &batch, "s2_nodes", &shown);
+    golden(&cluster, &batch.id, "s2_nodes", &shown);
+}
+
+/// Plays a container runtime: takes its options from srun's line, and hides Slurm's commands from what runs inside.
+const RUNTIME: &str = r#"#!/bin/bash
+options=() inside=""
+for word; do
+    case $word in
+        --container-image=*) inside=1 ;;
+        --container-mounts=*) mounts=${word#*=} ;;
+        *) options+=("$word") ;;
+    esac
+done
+[ -n "$inside" ] || exec /usr/bin/srun "$@"
+export HIDDEN=$mounts
+for ((at = 0; at < ${#options[@]}; at++)); do
+    case ${options[at]} in */relight | relight) break ;; esac
+done
+exec /usr/bin/srun "${options[@]:0:at}" "$(dirname "$0")/inside" "${options[@]:at}"
+"#;
+
+const INSIDE: &str = r#"#!/bin/bash
+exec unshare -m /bin/bash -c '
+    for name in srun sbatch salloc scontrol squeue scancel sinfo; do mount --bind /dev/null /usr/bin/$name; done
+    [ "$HIDDEN" != nothing ] || mount -t tmpfs none "$SLURM_SUBMIT_DIR/.relight"
+    exec "$@"' inside "$@"
+"#;
+
+fn runtime(cluster: &Cluster) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = cluster.shared().join("runtime");
+    fs::create_dir(&folder).unwrap();
+    for (name, text) in [("srun", RUNTIME), ("inside", INSIDE)] {
+        fs::write(folder.join(name), text).unwrap();
+        fs::set_permissions(folder.join(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    path(cluster, &format!("{}:", folder.display()))
+}
+
+#[test]
+fn s6_agents_in_a_container_without_slurms_commands() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let path = runtime(&cluster);
+    let batch = Batch::submit_with(&cluster, "examples", "container", &[("PATH", &path)]);
+    let (code, shown) = batch.ends();
+    assert_eq!(code, "0:0", "{shown}");
+    golden(&cluster, &batch.id, "s6_nodes", &shown);
+    let blind = [("PATH", path.as_str()), ("MOUNTS", "nothing")];
+    let batch = Batch::submit_with(&cluster, "examples", "container", &blind);
+    let (code, shown) = batch.ends();
+    assert_eq!(code, "2:0", "{shown}");
+    golden(&cluster, &batch.id, "s6_not_mounted", &shown);
+    cluster.nothing_left([1, 2], Duration::from_secs(5));
+}
+
+#[test]
+fn s7_a_header_with_one_task_per_gpu() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let batch = Batch::submit(&cluster, "task_per_gpu");
+    let (code, shown) = batch.ends();
+    assert_eq!(code, "0:0", "{shown}");
+    golden(&cluster, &batch.id, "s7_nodes", &shown);
+    let mut srun = cluster.exec(&[]);
+    srun.env("PATH", path(&cluster, ""));
+    srun.args(["srun", "-N2", "--ntasks-per-node=8", "--overcommit", "relight", "run", "toy_trainer.py"]);
+    let said = srun.output().unwrap();
+    let shown = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert_eq!(said.status.code(), Some(2), "{shown}");
+    let ours: String = shown.lines().filter(|l| l.starts_with("relight")).map(|l| format!("{l}\n")).collect();
+    golden(&cluster, "0", "s7_several_agents", &ours);
+}
+
+#[test]
+fn s8_interactive_on_two_nodes() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    for name in ["interactive.sh", "toy_trainer.py"] {
+        fs::create_dir_all(cluster.shared().join("examples")).unwrap();
+        fs::copy(example(name), cluster.shared().join("examples").join(name)).unwrap();
+    }
+    const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/terminal.py");
+    let script = cluster.exec(&[]);
+    let mut command = std::process::Command::new("python3");
+    let steps = serde_json::json!([["logs, journal", ""], ["status", "\u{3}"]]);
+    command.args([TERMINAL, &steps.to_string()]).arg(script.get_program()).args(script.get_args());
+    command.current_dir(cluster.shared()).env("PATH", path(&cluster, "")).arg("examples/interactive.sh");
+    let (out, err) = (cluster.shared().join("terminal"), cluster.shared().join("terminal.err"));
+    let file = |path: &Path| fs::File::create(path).unwrap();
+    let child = command.stdout(file(&out)).stderr(file(&err)).spawn().unwrap();
+    let ended = Running::of(child, out, err).wait(LIMIT);
+    let shown = ended.stdout.replace('\r', "");
+    assert_eq!(ended.code, 130, "{shown}");
+    let ours: String = shown.lines().filter(|l| l.contains("relight:")).map(|l| format!("{l}\n")).collect();
+    golden(&cluster, "1", "s8_nodes", &ours);
+    cluster.nothing_left([1, 2], Duration::from_secs(5));
+}
+
+#[test]
+fn every_template_runs_as_it_stands() {
+    let Some(cluster) = Cluster::up(4) else { return };
+    let path = runtime(&cluster);
+    let env = [("PATH", path.as_str()), ("TRAIN_ARGS", "--steps=10 --step-time=0.02")];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm");
+    let mut ran = 0;
+    for entry in fs::read_dir(folder).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let Some(name) = name.strip_suffix(".sbatch") else { continue };
+        let name: &'static str = Box::leak(name.to_owned().into_boxed_str());
+        let (code, shown) = Batch::submit_with(&cluster, "slurm", name, &env).ends();
+        assert_eq!(code, "0:0", "{name}: {shown}");
+        assert!(shown.contains("final hash") && shown.contains("finished"), "{name}: {shown}");
+        ran += 1;
+    }
+    assert!(ran >= 6, "{ran} templates");
+    cluster.nothing_left(1..=4, Duration::from_secs(5));
 }
