@@ -16,7 +16,7 @@ pub(crate) struct Home {
 impl Home {
     pub(crate) fn new() -> Self {
         let home = Self { dir: tempfile::tempdir().unwrap() };
-        home.write("work/train.py", "");
+        home.write("exp/train.py", "");
         home.program("bin/python3");
         home
     }

@@ -15,7 +15,7 @@ fn help() {
 #[test]
 fn errors() {
     let home = Home::new();
-    home.write("work/pkg/readme", "");
+    home.write("exp/pkg/readme", "");
     home.write("bad.conf", "max-restart = 3\n");
     let cases: &[(&[&str], &[(&str, &str)])] = &[
         (&["run"], &[]),
@@ -97,7 +97,7 @@ fn dry_run() {
         "two words",
     ];
     let env = [("CONDA_PREFIX", "conda"), ("PET_MASTER_ADDR", "n1"), ("OMP_NUM_THREADS", "12")];
-    home.program("work/conda/bin/python3");
+    home.program("exp/conda/bin/python3");
     insta::assert_snapshot!("dry_run", squeezed(&home.screen(&args, &env)));
     let args =
         ["run", "--dry-run", "--json", "--run-id=exp7", "--log-dir=/dev/null", "--no-python", "python3", "x"];
