@@ -258,7 +258,7 @@ fn supervise(
     let runtime = process.var(env::XDG_RUNTIME_DIR).map(Path::new);
     let private_dir = dirs::private_dir(&dirs::candidates(runtime))?;
     let image = Image::of_self()?;
-    for said in sentences(place, &nodes, terminal, &settings) {
+    for said in sentences(place) {
         output::complain(&format!("relight: {said}\n"));
     }
     let caps = Capabilities::forced(process.var(env::RELIGHT_FORCE_FALLBACK).unwrap_or_default());
@@ -318,7 +318,7 @@ fn plan(
 }
 
 /// What people should know before the agents say anything.
-fn sentences(place: &SlurmPlace, nodes: &[NodeName], terminal: bool, settings: &Settings) -> Vec<String> {
+fn sentences(place: &SlurmPlace) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(tasks) = place.header_tasks.filter(|tasks| *tasks > 1) {
         let cores = place.cpus.map_or_else(|| "of its cores".to_owned(), |cpus| format!("{cpus} cores"));
@@ -329,21 +329,6 @@ fn sentences(place: &SlurmPlace, nodes: &[NodeName], terminal: bool, settings: &
         };
         said.push(format!(
             "header asks for {tasks} tasks per node; starting 1 agent per node with all {cores}{gpus}"
-        ));
-    }
-    if terminal {
-        let nodes = match nodes.len() {
-            1 => "1 node".to_owned(),
-            several => format!("{several} nodes"),
-        };
-        let restarts = match settings.max_restarts.value {
-            Some(0) => "no restarts".to_owned(),
-            Some(1) => "1 restart".to_owned(),
-            Some(several) => format!("{several} restarts"),
-            None => "restarts while there is progress".to_owned(),
-        };
-        said.push(format!(
-            "interactive: {nodes}, {restarts}, hang detection off (terminal). Ctrl-C stops, twice kills"
         ));
     }
     said

@@ -239,6 +239,8 @@ pub struct Supervisor {
     next: u32,
     again: BTreeMap<NodeName, Again>,
     link: bool,
+    /// A coordinator was there once.
+    found: bool,
     signals: Signals,
     stopped_at: BootTime,
     passed_on: BTreeMap<u8, BootTime>,
@@ -268,6 +270,7 @@ impl Supervisor {
             next: 0,
             again: BTreeMap::new(),
             link: false,
+            found: false,
             signals: Signals::default(),
             stopped_at: BootTime(0),
             passed_on: BTreeMap::new(),
@@ -422,6 +425,7 @@ impl Supervisor {
 
     fn link_up(&mut self, out: &mut Outbox<Effect>) {
         self.link = true;
+        self.found = true;
         self.orphaned_until = None;
         if self.phase == Phase::Launching {
             self.phase = Phase::Watching;
@@ -527,6 +531,10 @@ impl Supervisor {
         }
         match self.signals.first() {
             Some(signal) => self.exit(exit_code::SIGNAL_BASE.saturating_add(signal), out),
+            // They could not begin, and have said why.
+            None if !self.found && self.last_rc == i32::from(exit_code::USAGE) => {
+                self.exit(exit_code::USAGE, out);
+            }
             None => {
                 out.put(Effect::Say(Said::NoResult { rc: self.last_rc }));
                 self.exit(exit_code::FAILED, out);

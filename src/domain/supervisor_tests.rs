@@ -116,6 +116,15 @@ fn the_code_is_the_runs_and_never_sruns() {
     result(Some(0), "exit 0");
     result(Some(93), "exit 93");
     result(None, "scancel0 9, say noresult, exit 1");
+    // Agents that could not begin, and said why.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (1_000, ended(0, 2), "read"),
+            (1_100, Event::Result(None), "scancel0 9, exit 2"),
+        ],
+    );
     upto(&[
         (1_000, Event::Recv(ToSupervisor::Finish { code: 1, requeue: true }), ""),
         (1_001, ended(0, 137), ""),

@@ -119,6 +119,10 @@ impl Life {
     fn not_seen(&self, contained: bool) -> Stop {
         let context = &self.boot.context;
         let (base, node) = (context.run_base.display(), &context.node);
+        if contained && context.place.index > 0 {
+            // All of them have the same mounts: one says so.
+            return Stop::Quietly(exit_code::USAGE);
+        }
         if contained {
             let sentence = format!("inside the container {base} is not visible");
             return Stop::Say(exit_code::USAGE, sentence, "add it to --container-mounts".into());

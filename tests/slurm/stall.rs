@@ -79,7 +79,7 @@ fn a_shared_directory_that_stalls_for_30_s_costs_no_beat_and_delays_no_kill() {
     fs::create_dir(Path::new(bound).join("runs")).unwrap();
     let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
     let training = Training { world: 4, steps: 400, step_time: "0.1", ckpt_every: 10, args: &[] };
-    let options = ["--nproc-per-node=2", "--max-restarts=3", "--redirects=3"];
+    let options = ["--nproc-per-node=2", "--max-restarts=3"];
     let job =
         Job::start_in(&cluster, &Path::new(bound).join("runs"), "stalls", &launcher, &options, training);
     job.reached(0, 12);
