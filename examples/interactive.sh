@@ -5,4 +5,4 @@
 #   examples/interactive.sh                     (relight and a python3 on PATH)
 
 exec salloc --nodes=2 --ntasks-per-node=1 --exclusive --no-kill \
-    relight run --nproc-per-node=2 --redirects=3 "${TRAIN:-examples/toy_trainer.py}" --steps=10000 --step-time=0.1
+    relight run --nproc-per-node=2 "${TRAIN:-examples/toy_trainer.py}" --steps=10000 --step-time=0.1
