@@ -16,6 +16,7 @@ use crate::domain::console::Banner;
 use crate::domain::env;
 use crate::domain::exit_code::{self, Outcome};
 use crate::domain::settings::{AgentConfig, NodeContext, Origin, Value};
+use crate::domain::spec::LaunchPlace;
 use crate::guardian::{self, GuardianConfig};
 use crate::logs::spec::LogSpec;
 use crate::node::{self, Boot};
@@ -83,6 +84,9 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
         _ => Duration::from_millis(config.spec.numbers.lost_ms) + FENCED,
     };
     let lock = lock(process, &private, &context.run_dir, context.command.join(" "), patience)?;
+    if context.place.index == 0 {
+        unprotected(process, &context.place);
+    }
     let image = Image::of_self()?;
     if let Some(refused) = image.refused() {
         output::complain(&format!("relight: {refused}\n"));
@@ -104,6 +108,18 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
         say: Box::new(|said| output::complain(&format!("relight: {said}\n"))),
     };
     process::exit_now(guardian::run(guardian))
+}
+
+/// A plain line of srun can end everybody with one node: whether it does cannot be seen from here, so it is said.
+fn unprotected(process: &Process, place: &LaunchPlace) {
+    let (no_kill, _) = env::FOR_PLAIN_SRUN[0];
+    let protected = process.env.iter().any(|(name, _)| name == no_kill);
+    if place.nodes.len() > 1 && !place.supervised && !protected {
+        output::complain(
+            "relight: SLURM_NO_KILL is not set: unless srun was called with --no-kill, Slurm ends every agent when a node \
+             is lost (before srun: eval \"$(relight slurm env)\")\n",
+        );
+    }
 }
 
 /// What every agent of this launch is told.

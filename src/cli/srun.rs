@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal as _;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
@@ -301,6 +302,7 @@ fn plan(
 ) -> Plan {
     let has = |names: &[&str]| process.env.iter().any(|(name, _)| names.iter().any(|known| name == known));
     let mut tell = tell(place, nodes);
+    tell.extend(sign_of_life().map(|port| (env::RELIGHT_SUPERVISOR_PORT.name, port.to_string())));
     tell.push((env::RELIGHT_LAUNCH.name, format!("{:016x}", random::u64())));
     tell.push((env::RELIGHT_RUN_DIR.name, settings.run_dir.value.display().to_string()));
     if terminal {
@@ -315,6 +317,16 @@ fn plan(
         oom_kill_step: false,
         tell,
     }
+}
+
+/// A port that is open as long as this process lives. Nobody answers there: that a connection can be made is the answer.
+fn sign_of_life() -> Option<u16> {
+    let bound = TcpListener::bind((Ipv6Addr::UNSPECIFIED, 0))
+        .or_else(|_| TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)));
+    let listener = bound.ok()?;
+    let port = listener.local_addr().ok()?.port();
+    std::mem::forget(listener);
+    Some(port)
 }
 
 /// What people should know before the agents say anything.

@@ -72,6 +72,7 @@ variables! {
     RELIGHT_HEADER_TASKS = Both "RELIGHT_HEADER_TASKS": "What `relight srun` tells its agents: the tasks per node that the job's header asks for.";
     RELIGHT_LAUNCH = Both "RELIGHT_LAUNCH": "What `relight srun` tells its agents: a random word, the same for all agents of one launch and of no other.";
     RELIGHT_TERMINAL = Both "RELIGHT_TERMINAL": "What `relight srun` tells its agents: `1` where a person at a terminal started it.";
+    RELIGHT_SUPERVISOR_PORT = Both "RELIGHT_SUPERVISOR_PORT": "What `relight srun` tells its agents: a port of its own, open as long as it lives.";
     RELIGHT_NODE_ADDRS = Both "RELIGHT_NODE_ADDRS": "What `relight srun` tells its agents: Slurm's address of each node that has another one than its name, as `node=address`, comma-separated.";
     RELIGHT_SPARES = Reads "RELIGHT_SPARES": "Default of `--spares`.";
     RELIGHT_CONFIG = Reads "RELIGHT_CONFIG": "Default of `--config`.";

@@ -1,6 +1,7 @@
 //! Where in Slurm a process stands, read from its variables alone.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use super::env::{self, EnvVar};
 use super::hostlist::{self, HostlistError};
@@ -58,6 +59,10 @@ pub struct SlurmPlace {
     pub gpus: Option<u32>,
     /// What the supervisor calls this launch.
     pub launch: Option<String>,
+    /// The port that is open as long as the supervisor lives.
+    pub supervisor_port: Option<u16>,
+    /// The address of this node as Slurm has it, where the supervisor knows one.
+    pub address: Option<String>,
     /// The address of the node where the step was started.
     pub launch_address: Option<String>,
     /// Components of a heterogeneous job; 1 for any other.
@@ -104,6 +109,8 @@ impl SlurmPlace {
             cpus: vars.text(env::SLURM_JOB_CPUS_PER_NODE).and_then(Counts::parse).and_then(|c| c.same()),
             gpus: vars.number(env::SLURM_GPUS_ON_NODE),
             launch: vars.text(env::RELIGHT_LAUNCH).map(str::to_owned),
+            supervisor_port: vars.text(env::RELIGHT_SUPERVISOR_PORT).and_then(|text| text.parse().ok()),
+            address: vars.own_address(),
             launch_address: vars.text(env::SLURM_LAUNCH_NODE_IPADDR).map(str::to_owned),
             components: vars.number(env::SLURM_HET_SIZE).unwrap_or(1).max(1),
         }))
@@ -135,6 +142,14 @@ impl Vars<'_> {
             _ if self.text(env::SLURMD_NODENAME).is_some() => Form::Batch,
             _ => Form::Prompt,
         }
+    }
+
+    /// `node=address` of this node in what the supervisor says; a name in the place of an address is none.
+    fn own_address(&self) -> Option<String> {
+        let node = self.text(env::SLURMD_NODENAME)?;
+        let pairs = self.text(env::RELIGHT_NODE_ADDRS)?.split(',').filter_map(|pair| pair.split_once('='));
+        let (_, address) = pairs.into_iter().find(|(name, _)| *name == node)?;
+        address.parse::<IpAddr>().ok().map(|ip| ip.to_string())
     }
 
     fn list(&self, var: EnvVar) -> Result<Option<Vec<NodeName>>, SlurmEnvError> {

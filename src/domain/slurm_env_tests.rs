@@ -47,6 +47,8 @@ fn a_batch_script() {
         cpus: Some(96),
         gpus: Some(8),
         launch: None,
+        supervisor_port: None,
+        address: None,
         launch_address: None,
         components: 1,
     };
@@ -160,4 +162,14 @@ fn a_list_that_is_none_is_an_error() {
         error.to_string(),
         "SLURM_JOB_NODELIST is no list of nodes: the bracket at position 1 is not closed"
     );
+}
+
+#[test]
+fn the_supervisor_tells_the_address_of_each_node() {
+    let addresses = ("RELIGHT_NODE_ADDRS", "n01=10.0.0.1,n02=ib-n02,n03=fd00::3");
+    let told = |node| place(&[JOB, &[("SLURMD_NODENAME", node), addresses]]).address;
+    assert_eq!(told("n01").as_deref(), Some("10.0.0.1"));
+    assert_eq!(told("n02"), None, "a name is no address");
+    assert_eq!(told("n03").as_deref(), Some("fd00::3"));
+    assert_eq!(told("n04"), None);
 }

@@ -56,6 +56,8 @@ pub struct LaunchPlace {
     pub contained: bool,
     /// The address of this node that others are told, where somebody chose it.
     pub address: Option<String>,
+    /// The port on the node of `towards` that is open as long as the supervisor lives.
+    pub supervisor_port: Option<u16>,
     /// An address of the network that the nodes share, such as that of the node where the step was started.
     pub towards: Option<String>,
 }

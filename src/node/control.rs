@@ -1,7 +1,7 @@
 //! The control thread: opens the run directory, decides whether there is something to run, joins the tasks,
 //! and takes the process down in order.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
@@ -140,6 +140,7 @@ async fn main(parts: Parts) {
         pump: pump.handle(),
         store,
         probe: Probe::new(workers),
+        bereaved: Rc::default(),
         teller: teller.clone(),
         coordinator,
     };
@@ -187,13 +188,15 @@ fn start_pump(boot: &Boot, workers: &Rc<Workers>) -> Result<Pump, PumpError> {
 pub(super) struct Life {
     pub(super) boot: Boot,
     page: Arc<Page>,
-    processes: Processes,
+    pub(super) processes: Processes,
     inbox: UnboundedSender<Input>,
     pub(super) events: UnboundedReceiver<Input>,
     ignore_hangup: bool,
     pump: Handle,
     pub(super) store: StoreLine,
     probe: Probe,
+    /// The coordinator was lost for good, and this agent speaks for all that are left.
+    bereaved: Rc<Cell<bool>>,
     pub(super) teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }
@@ -215,7 +218,11 @@ impl Life {
             incarnation: start.incarnation,
             secret,
         };
-        self.join(names, start, found).await
+        let code = self.join(names, start, found).await?;
+        if self.bereaved.get() {
+            self.end_job().await;
+        }
+        Ok(code)
     }
 
     /// The guardian says first which life this is.
@@ -290,6 +297,7 @@ impl Life {
             numbers: self.boot.spec.numbers.clone(),
             inbox: self.inbox.clone(),
             store: self.store.clone(),
+            bereaved: self.bereaved.clone(),
             done,
         };
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);

@@ -1,6 +1,8 @@
 //! What the tasks of agent and coordinator ask of the rest of the process, carried out.
 
+use std::cell::Cell;
 use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -54,6 +56,8 @@ pub(crate) struct AgentHooks {
     pub(crate) numbers: Numbers,
     pub(crate) inbox: mpsc::UnboundedSender<Input>,
     pub(crate) store: StoreLine,
+    /// Set when the coordinator is lost for good and this agent speaks for all.
+    pub(crate) bereaved: Rc<Cell<bool>>,
     pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
@@ -97,6 +101,9 @@ impl crate::agent::driver::Hooks for AgentHooks {
     }
 
     fn note(&mut self, note: Note) {
+        if matches!(note, Note::GaveUp { speaks: true, leader: Some(_), .. }) {
+            self.bereaved.set(true);
+        }
         if matches!(note, Note::GaveUp { .. })
             && let Some(why) = self.line.refused()
         {

@@ -6,6 +6,7 @@
 
 mod beats;
 mod boot;
+mod closing;
 mod control;
 mod finding;
 mod hooks;

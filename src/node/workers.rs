@@ -16,6 +16,8 @@ pub(crate) const LOGS: WorkerId = WorkerId(2);
 
 /// The probe worker.
 pub(crate) const PROBE: WorkerId = WorkerId(3);
+/// What ends the job when nobody else is left.
+pub(crate) const CLOSER: WorkerId = WorkerId(4);
 
 /// The number of a worker's socket.
 pub(crate) const SOCKET: i32 = 3;

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::cluster::{Cluster, example};
@@ -114,6 +114,20 @@ impl<'a> Job<'a> {
         let (out, err) = (file("stdout"), file("stderr"));
         let create = |path: &PathBuf| File::create(path).expect("a file of the shared folder");
         let child = command.stdout(create(&out)).stderr(create(&err)).spawn().expect("the script starts");
+        let runs = cluster.shared().join("runs");
+        Self { cluster, training, running: Running::of(child, out, err), name, runs }
+    }
+
+    /// The same where the command's own output says nothing: the job has files of its own.
+    pub fn spawn_quiet(
+        cluster: &'a Cluster,
+        name: &'static str,
+        mut command: Command,
+        training: Training,
+    ) -> Self {
+        let file = |leaf: &str| cluster.shared().join(format!("{name}.{leaf}"));
+        let (out, err) = (file("stdout"), file("stderr"));
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the script starts");
         let runs = cluster.shared().join("runs");
         Self { cluster, training, running: Running::of(child, out, err), name, runs }
     }

@@ -82,7 +82,8 @@ impl Settings {
             index: u32::try_from(place.index.unwrap_or(0)).unwrap_or(0),
             supervised,
             contained: false,
-            address: self.local_addr.value.clone(),
+            address: self.local_addr.value.clone().or_else(|| place.address.clone()),
+            supervisor_port: place.supervisor_port,
             towards: place.launch_address.clone(),
         }
     }

@@ -1,0 +1,77 @@
+//! The batch form: a supervisor outside the step looks after the agents.
+
+use std::time::Duration;
+
+use crate::cluster::Cluster;
+use crate::job::{Job, Training};
+use crate::support::wait::wait_for;
+
+const fn s(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+const LONG: Training = Training { world: 4, steps: 200, step_time: "0.1", ckpt_every: 10, args: &[] };
+const OPTIONS: &[&str] = &["--nproc-per-node=2", "--max-restarts=3"];
+
+/// A batch script of one line, submitted and waited for.
+fn batch<'a>(cluster: &'a Cluster, name: &'static str, nodes: u32, training: Training) -> Job<'a> {
+    let line = Job::line(cluster, name, OPTIONS, training).join(" ");
+    let script = format!("#!/bin/bash\nexec {line}\n");
+    let file = cluster.shared().join(format!("{name}.sbatch"));
+    std::fs::write(&file, script).unwrap();
+    let mut command = cluster.exec(&[]);
+    let nodes = nodes.to_string();
+    let out = format!("--output={name}.stdout");
+    let err = format!("--error={name}.stderr");
+    command
+        .args(["sbatch", "--wait", "--no-kill", "-N", &nodes, "--ntasks-per-node=1", &out, &err])
+        .arg(file);
+    Job::spawn_quiet(cluster, name, command, training)
+}
+
+#[test]
+fn an_agent_whose_guardian_is_killed_is_started_again_on_its_node() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let job = batch(&cluster, "again", 2, LONG);
+    job.reached(0, 12);
+    let guardian = cluster
+        .ours_on(2)
+        .into_iter()
+        .find(|(_, line)| line.contains("relight run") && !line.contains("srun"))
+        .expect("a guardian on the second node");
+    cluster.signal_on(2, guardian.0, "KILL");
+    let (ended, journal, _) = job.finishes(s(120), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+}
+
+#[test]
+fn a_node_that_crashes_and_boots_again_is_waited_for() {
+    let Some(cluster) = Cluster::with(2, &["--lost", "120"]) else { return };
+    let job = batch(&cluster, "boots", 2, LONG);
+    job.reached(0, 12);
+    cluster.ok(&["kill-node", "2"]);
+    wait_for("the loss to be said", s(30), || {
+        let shown = job.shown();
+        if shown.contains("n2 is gone") { Ok(()) } else { Err(shown) }
+    });
+    cluster.ok(&["revive-node", "2"]);
+    let (ended, journal, _) = job.finishes(s(150), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+}
+
+#[test]
+fn the_batch_host_is_lost_and_the_job_ends() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let training = Training { world: 6, steps: 3000, ..LONG };
+    let job = batch(&cluster, "host", 3, training);
+    job.reached(0, 5);
+    cluster.ok(&["kill-node", "1"]);
+    cluster.nothing_left([2, 3], s(40));
+    // What the agents say goes through an srun that is dead, too; the job itself must not stay.
+    wait_for("Slurm to have no job any more", s(60), || {
+        let mut ask = cluster.exec(&[]);
+        let said = ask.args(["squeue", "-h", "-t", "RUNNING,PENDING"]).output().unwrap();
+        let jobs = String::from_utf8_lossy(&said.stdout).into_owned();
+        if jobs.trim().is_empty() { Ok(()) } else { Err(format!("{jobs}\n{}", job.shown())) }
+    });
+}
