@@ -85,6 +85,7 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     };
     let lock = lock(process, &private, &context.run_dir, context.command.join(" "), patience)?;
     if context.place.index == 0 {
+        super::runs::remember(process, &context.run_dir);
         unprotected(process, &context.place);
     }
     let image = Image::of_self()?;

@@ -1,6 +1,8 @@
 //! Which run is meant, and where its directory is.
 
+use std::ffi::OsStr;
 use std::io;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -98,11 +100,58 @@ pub fn find(process: &Process, which: &RunRef) -> Result<PathBuf, Failure> {
         let is_run = path.join("run.json").is_file();
         return if is_run { Ok(path) } else { Err(RunsError::NotARun { path: typed.into() }.into()) };
     }
-    match which.run.as_deref().or_else(|| process.var(env::RELIGHT_RUN_ID)) {
-        Some(id) if base.is_dir() => Ok(look::find(&base, id).map_err(RunsError::Find)?),
-        Some(_) => Err(RunsError::None { base }.into()),
-        None => newest(&base),
+    let Some(id) = which.run.as_deref().or_else(|| process.var(env::RELIGHT_RUN_ID)) else {
+        return newest(&base);
+    };
+    let here = if base.is_dir() {
+        look::find(&base, id).map_err(RunsError::Find)
+    } else {
+        Err(RunsError::None { base })
+    };
+    match (here, elsewhere(process)) {
+        (Err(RunsError::Find(FindError::Nothing { .. }) | RunsError::None { .. }), Some(links))
+            if which.run_dir.is_none()
+                && let Ok(link) = look::find(&links, id) =>
+        {
+            Ok(link.canonicalize().unwrap_or(link))
+        }
+        (here, _) => Ok(here?),
     }
+}
+
+/// Where a user finds the runs of jobs from any shell: links in the state home, one a run that lies in another place.
+fn elsewhere(process: &Process) -> Option<PathBuf> {
+    let absolute = |var| process.var(var).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute(env::XDG_STATE_HOME).or_else(|| Some(absolute(env::HOME)?.join(".local/state")));
+    Some(state?.join("relight").join(".elsewhere"))
+}
+
+/// Links kept at most; the oldest go.
+const MOST_LINKS: usize = 512;
+
+/// Makes the run known under its id in every shell of this user. A home that cannot be written costs only that.
+pub fn remember(process: &Process, run_dir: &Path) {
+    let (Some(links), Some(id)) = (elsewhere(process), run_dir.file_name()) else { return };
+    if run_dir.parent() == links.parent() {
+        return;
+    }
+    let link = links.join(id);
+    if std::fs::read_link(&link).is_ok_and(|known| known == run_dir) {
+        return;
+    }
+    let _ = std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&links);
+    let mut all: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(&links)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| Some((entry.path().symlink_metadata().ok()?.modified().ok()?, entry.path())))
+        .collect();
+    all.sort();
+    for (_, old) in all.iter().take(all.len().saturating_sub(MOST_LINKS)) {
+        let _ = std::fs::remove_file(old);
+    }
+    let _ = std::fs::remove_file(&link);
+    let _ = std::os::unix::fs::symlink(run_dir, &link);
 }
 
 /// What names a run in a command of this user's: its id where that finds it, else its directory.
@@ -110,8 +159,16 @@ pub fn find(process: &Process, which: &RunRef) -> Result<PathBuf, Failure> {
 pub fn call(process: &Process, run_dir: &Path) -> String {
     let found = base(process, None).ok().and_then(|base| base.canonicalize().ok());
     let real = run_dir.canonicalize().unwrap_or_else(|_| run_dir.to_owned());
+    let in_job = process.var(env::SLURM_JOB_ID).is_some();
+    let known = |id: &OsStr| {
+        let link = elsewhere(process).and_then(|links| std::fs::read_link(links.join(id)).ok());
+        link.is_some_and(|to| to == real || to == run_dir)
+    };
     match (real.parent(), real.file_name()) {
-        (Some(parent), Some(id)) if found.as_deref() == Some(parent) => id.to_string_lossy().into_owned(),
+        // A shell outside the job does not have the job's variables: there the id leads nowhere without a link.
+        (Some(parent), Some(id)) if (found.as_deref() == Some(parent) && !in_job) || known(id) => {
+            id.to_string_lossy().into_owned()
+        }
         _ => real.display().to_string(),
     }
 }

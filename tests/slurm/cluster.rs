@@ -87,6 +87,10 @@ impl Cluster {
         let mut command = self.script();
         command.arg("exec").args(options).current_dir(self.shared());
         command.env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", self.python.display()));
+        let home = self.shared().join("home");
+        let _ = fs::create_dir(&home);
+        let _ = fs::set_permissions(&home, fs::Permissions::from_mode(0o777));
+        command.env("HOME", home).env_remove("XDG_STATE_HOME").env_remove("XDG_RUNTIME_DIR");
         command.env("LANG", "C.UTF-8").env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }

@@ -119,6 +119,15 @@ fn s1_a_rank_dies() {
     let (code, shown) = batch.ends();
     assert_eq!(code, "0:0", "{shown}");
     golden(&cluster, &batch.id, "s1_nodes", &shown);
+    // From any shell of the user, by the id that the first lines named.
+    for (command, says) in [("status", "finished"), ("why", "rank 3 (n2)"), ("events", "n2")] {
+        let mut look = cluster.exec(&["--cwd", "/"]);
+        let relight = cluster.shared().join("relight");
+        let said = look.arg(relight).args([command, &format!("{}.0", batch.id)]).output().unwrap();
+        let text = String::from_utf8_lossy(&said.stdout).into_owned();
+        assert!(said.status.success() && text.contains(says), "{command}: {said:?}");
+        println!("{text}");
+    }
     cluster.nothing_left([1, 2], Duration::from_secs(5));
 }
 
