@@ -333,7 +333,11 @@ fn sign_of_life() -> Option<u16> {
 fn sentences(place: &SlurmPlace) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(tasks) = place.header_tasks.filter(|tasks| *tasks > 1) {
-        let cores = place.cpus.map_or_else(|| "of its cores".to_owned(), |cpus| format!("{cpus} cores"));
+        let cores = match place.cpus {
+            None => "of its cores".to_owned(),
+            Some(1) => "of its one core".to_owned(),
+            Some(cpus) => format!("{cpus} cores"),
+        };
         let gpus = match place.gpus {
             None | Some(0) => String::new(),
             Some(1) => " and 1 GPU".to_owned(),

@@ -104,7 +104,7 @@ variables! {
     PET_MASTER_ADDR = Reads "PET_MASTER_ADDR": "Accepted, without effect.";
     PET_MASTER_PORT = Reads "PET_MASTER_PORT": "Accepted, without effect.";
     PET_NODE_RANK = Reads "PET_NODE_RANK": "Accepted, without effect.";
-    PET_LOCAL_ADDR = Reads "PET_LOCAL_ADDR": "Accepted, without effect.";
+    PET_LOCAL_ADDR = Reads "PET_LOCAL_ADDR": "Default of `--local-addr`.";
     PET_MONITOR_INTERVAL = Reads "PET_MONITOR_INTERVAL": "Accepted, without effect.";
     PET_START_METHOD = Reads "PET_START_METHOD": "Accepted, without effect.";
     PET_EVENT_LOG_HANDLER = Reads "PET_EVENT_LOG_HANDLER": "Accepted, without effect.";
