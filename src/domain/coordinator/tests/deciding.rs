@@ -65,7 +65,7 @@ fn without_a_spare_the_node_or_another_one_is_waited_for() {
     bed.grants_closed(3, 1_500);
     bed.all_stop(&[3]);
     bed.pass(20_000);
-    assert_eq!(bed.console()[1..], ["relight: T waiting up to 10 min 0 s for n03 or another node"]);
+    assert_eq!(bed.console()[1..], ["relight: T waiting up to 10 min for n03 or another node"]);
     bed.join(3, 30);
     bed.all_start();
     assert_eq!(
