@@ -25,7 +25,7 @@ use crate::supervisor::{self, RunName, SupervisorConfig};
 use crate::sys::capability::Capabilities;
 use crate::sys::dirs;
 use crate::sys::memexec::Image;
-use crate::sys::{process, random};
+use crate::sys::process;
 
 /// From the first signal to the agents' SIGKILL, beyond what a stop of the ranks may take: for sweeping, the last
 /// output, and the end of the journal.
@@ -303,7 +303,6 @@ fn plan(
     let has = |names: &[&str]| process.env.iter().any(|(name, _)| names.iter().any(|known| name == known));
     let mut tell = tell(place, nodes);
     tell.extend(sign_of_life().map(|port| (env::RELIGHT_SUPERVISOR_PORT.name, port.to_string())));
-    tell.push((env::RELIGHT_LAUNCH.name, format!("{:016x}", random::u64())));
     tell.push((env::RELIGHT_RUN_DIR.name, settings.run_dir.value.display().to_string()));
     if terminal {
         tell.push((env::RELIGHT_TERMINAL.name, "1".to_owned()));

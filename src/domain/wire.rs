@@ -124,6 +124,11 @@ pub enum AgentMsg {
         /// Where its agent listens, `address:port`.
         address: String,
     },
+    /// Pass this signal on to the ranks that handle it.
+    PassOn {
+        /// The signal.
+        signal: u8,
+    },
     /// Make this file, exclusively, among the probes of the run directory.
     Probe {
         /// Its name.

@@ -1,7 +1,7 @@
 //! The beat thread: lease and authority, and the beat connections between nodes. Nothing else runs on it, so that a
 //! control thread which is busy costs no beat, and one that is stuck is seen from the outside.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -115,6 +115,7 @@ async fn begin(parts: Parts, own: mpsc::UnboundedSender<Told>, inbox: mpsc::Unbo
         page,
         listeners,
         dialled: BTreeMap::new(),
+        dialling: BTreeSet::new(),
         taken: BTreeMap::new(),
         next: TAKEN,
         held: false,
@@ -129,6 +130,8 @@ struct Task {
     page: Arc<Page>,
     listeners: Listeners,
     dialled: BTreeMap<Link, (mpsc::Sender<Beat>, Owned)>,
+    /// On their way, and still wanted.
+    dialling: BTreeSet<Link>,
     taken: BTreeMap<Link, (NodeName, mpsc::Sender<Ack>, Owned)>,
     next: u64,
     /// The coordinator was told that it has authority.
@@ -148,13 +151,21 @@ impl Task {
             tokio::select! {
                 told = inbox.recv() => match told {
                     None => return,
-                    Some(Told::Lease(event)) => self.lease(event),
+                    Some(Told::Lease(event)) => {
+                        if let LeaseEvent::LinkDown(link) = &event {
+                            self.dialled.remove(link);
+                            self.dialling.remove(link);
+                        }
+                        self.lease(event);
+                    }
                     Some(Told::Authority(event)) => self.authority(event),
                     Some(Told::HangUp(node)) => self.taken.retain(|_, (of, _, _)| *of != node),
-                    Some(Told::Dialled(link, beats, reader)) => {
+                    // One that was given up meanwhile closes by being dropped.
+                    Some(Told::Dialled(link, beats, reader)) if self.dialling.remove(&link) => {
                         self.dialled.insert(link, (beats, reader));
                         self.lease(LeaseEvent::LinkUp(link));
                     }
+                    Some(Told::Dialled(..)) => {}
                 },
                 Some(arrival) = arrivals.recv() => match arrival {
                     Taken::Beats(session) => self.take(session),
@@ -174,7 +185,10 @@ impl Task {
         for effect in out.take_effects() {
             match effect {
                 LeaseEffect::Dial(link) => self.dial(link),
-                LeaseEffect::CloseLink(link) => drop(self.dialled.remove(&link)),
+                LeaseEffect::CloseLink(link) => {
+                    self.dialling.remove(&link);
+                    self.dialled.remove(&link);
+                }
                 LeaseEffect::SendBeat { link, beat } => {
                     let _ = self.dialled.get(&link).map(|(beats, _)| beats.try_send(beat));
                 }
@@ -226,7 +240,8 @@ impl Task {
         }
     }
 
-    fn dial(&self, link: Link) {
+    fn dial(&mut self, link: Link) {
+        self.dialling.insert(link);
         let dialler = self.dialler.clone();
         tasks::spawn(async move {
             if dialler.open(link).await.is_none() {

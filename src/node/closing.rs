@@ -14,13 +14,20 @@ use super::control::Life;
 use super::workers::CLOSER;
 use crate::agent::processes::Command;
 use crate::domain::env;
+use crate::domain::record::Body;
 use crate::net::tcp;
 use crate::sys::spawn::{SpawnRequest, Stdin};
 
 /// For the supervisor's port to answer.
 const ANSWER: Duration = Duration::from_secs(4);
-/// For `scancel`.
-const CANCEL: Duration = Duration::from_secs(10);
+/// For the journal.
+const JOURNAL: Duration = Duration::from_secs(5);
+/// For `scancel`, and no longer: a network that comes back late must not carry it out.
+const CANCEL: Duration = Duration::from_secs(5);
+/// Between two agents that would do the same.
+const TURN: Duration = Duration::from_secs(10);
+/// Those further back in the list take the turn of this one.
+const LAST_TURN: u32 = 3;
 const SIGKILL: i32 = 9;
 
 impl Life {
@@ -35,12 +42,37 @@ impl Life {
             // It lives, and ends its script with the run's code.
             return;
         }
+        // One after the other, in order: the first that can is enough.
+        tokio::time::sleep(TURN.saturating_mul(place.index.saturating_sub(1).min(LAST_TURN))).await;
+        if !self.is_abandoned().await {
+            return;
+        }
         let Some(program) = self.which("scancel") else { return };
         self.teller.say(&format!(
             "ending job {}: its supervisor is gone with the batch host, and Slurm would keep the job without them",
             job.id
         ));
         self.run_to_end(program, &job.id).await;
+    }
+
+    /// Nobody leads this run on without us: the journal can be read, and since this agent lost the coordinator nothing
+    /// was written that goes on elsewhere. A node that was merely cut off must not end what others train.
+    async fn is_abandoned(&self) -> bool {
+        let store = self.store.clone();
+        let opened = match tokio::time::timeout(JOURNAL, store.open(self.options(false))).await {
+            Ok(Ok(opened)) => opened,
+            Ok(Err(_)) | Err(_) => return false,
+        };
+        let own = &self.boot.context.node;
+        let unread = opened.records.iter().skip(usize::try_from(self.read.get()).unwrap_or(usize::MAX));
+        unread.into_iter().all(|record| match &record.body {
+            Body::Attempt(world) => {
+                world.members.iter().any(|m| m.node == *own) || world.spares.contains(own)
+            }
+            Body::Membership(change) => change.voters.contains(own),
+            Body::Incident(_) => true,
+            _ => false,
+        })
     }
 
     fn which(&self, name: &str) -> Option<PathBuf> {

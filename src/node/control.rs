@@ -141,6 +141,7 @@ async fn main(parts: Parts) {
         store,
         probe: Probe::new(workers),
         bereaved: Rc::default(),
+        read: Rc::default(),
         teller: teller.clone(),
         coordinator,
     };
@@ -195,8 +196,10 @@ pub(super) struct Life {
     pump: Handle,
     pub(super) store: StoreLine,
     probe: Probe,
-    /// The coordinator was lost for good, and this agent speaks for all that are left.
+    /// The coordinator was lost for good.
     bereaved: Rc<Cell<bool>>,
+    /// Records that the agent has read.
+    pub(super) read: Rc<Cell<u64>>,
     pub(super) teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }
@@ -298,6 +301,7 @@ impl Life {
             inbox: self.inbox.clone(),
             store: self.store.clone(),
             bereaved: self.bereaved.clone(),
+            read: self.read.clone(),
             done,
         };
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);

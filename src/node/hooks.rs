@@ -56,8 +56,10 @@ pub(crate) struct AgentHooks {
     pub(crate) numbers: Numbers,
     pub(crate) inbox: mpsc::UnboundedSender<Input>,
     pub(crate) store: StoreLine,
-    /// Set when the coordinator is lost for good and this agent speaks for all.
+    /// Set when the coordinator is lost for good.
     pub(crate) bereaved: Rc<Cell<bool>>,
+    /// Records that this agent has read.
+    pub(crate) read: Rc<Cell<u64>>,
     pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
@@ -101,7 +103,7 @@ impl crate::agent::driver::Hooks for AgentHooks {
     }
 
     fn note(&mut self, note: Note) {
-        if matches!(note, Note::GaveUp { speaks: true, leader: Some(_), .. }) {
+        if matches!(note, Note::GaveUp { leader: Some(_), .. }) {
             self.bereaved.set(true);
         }
         if matches!(note, Note::GaveUp { .. })
@@ -113,6 +115,7 @@ impl crate::agent::driver::Hooks for AgentHooks {
     }
 
     fn changed(&mut self, agent: &Agent) {
+        self.read.set(agent.ledger().next().0);
         self.board.ranks(agent);
     }
 

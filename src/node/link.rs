@@ -40,6 +40,8 @@ const PAUSE: Duration = Duration::from_millis(200);
 const DIAL: Duration = Duration::from_secs(3);
 /// So many answers of another version are enough.
 const OTHERS: u32 = 3;
+/// For the hint, where a coordinator was found before.
+const HINT: Duration = Duration::from_millis(500);
 /// Between two looks into the journal while nobody answers.
 const LOOK: Duration = Duration::from_secs(2);
 /// For a peer to answer when the coordinator wants to know whether it can be reached.
@@ -84,6 +86,8 @@ struct Open<Out> {
 #[derive(Default)]
 struct State {
     sessions: u64,
+    /// The newest try to reach the coordinator; an older one has nothing to say.
+    wanted: u64,
     to_coordinator: Option<Open<ToCoordinator>>,
     to_agents: BTreeMap<NodeName, (Incarnation, Open<ToAgent>)>,
     supervisor: Option<Open<ToSupervisor>>,
@@ -148,17 +152,28 @@ impl Line {
         // A session that brings nothing any more may still look alive.
         self.state.borrow_mut().to_coordinator = None;
         let line = self.clone();
-        // What is left of an earlier session says nothing any more.
-        drop(self.state.borrow_mut().to_coordinator.take());
+        let number = self.number();
+        {
+            let mut state = self.state.borrow_mut();
+            // What is left of an earlier session says nothing any more, and an earlier try no more than that.
+            drop(state.to_coordinator.take());
+            state.wanted = number;
+        }
         tasks::spawn(async move {
-            let Err(error) = line.open().await else { return };
+            let Err(error) = line.open(number).await else { return };
             if let Some(error) = error {
                 line.was_refused(&error);
             }
-            line.look_for_the_end().await;
+            tasks::spawn(line.clone().look_for_the_end());
             tokio::time::sleep(PAUSE).await;
-            line.tell_agent(AgentEvent::LinkDown);
+            if line.is_wanted(number) {
+                line.tell_agent(AgentEvent::LinkDown);
+            }
         });
+    }
+
+    fn is_wanted(&self, number: u64) -> bool {
+        self.state.borrow().wanted == number
     }
 
     /// Another version stays another version: whoever meets it again and again can only say so and go.
@@ -178,7 +193,7 @@ impl Line {
     }
 
     /// Nobody answers: a run that has ended while this node was away says so in its journal.
-    async fn look_for_the_end(&self) {
+    async fn look_for_the_end(self) {
         let due = {
             let mut state = self.state.borrow_mut();
             let now = Instant::now();
@@ -204,13 +219,15 @@ impl Line {
         self.state.borrow().refused.clone()
     }
 
-    async fn open(&self) -> Result<(), Option<SessionError>> {
+    async fn open(&self, number: u64) -> Result<(), Option<SessionError>> {
         let here = self.state.borrow().coordinator.is_some();
         let session = if here { self.open_here().await? } else { self.open_there().await? };
+        if !self.is_wanted(number) {
+            return Ok(());
+        }
         let (sender, receiver) = session.split();
         let (out, outgoing) = mpsc::channel(QUEUE);
         tasks::spawn(write(sender, outgoing));
-        let number = self.number();
         let reader = Owned::spawn(self.clone().read_agent(number, receiver));
         {
             let mut state = self.state.borrow_mut();
@@ -247,8 +264,16 @@ impl Line {
     /// Where the hint says; without one, where the coordinator of a launch is most likely.
     async fn addresses(&self) -> Vec<SocketAddr> {
         let Search { store, dir, place, .. } = &self.search;
-        let hint = store.hint(dir.clone()).await.filter(|hint| hint.launch == place.token);
-        match hint {
+        // A run directory that stands still must not keep an agent from a coordinator that it knows.
+        let known = match self.at.get() {
+            At::There(known) => Some(known),
+            At::Here | At::Unknown => None,
+        };
+        let hint = match known {
+            Some(_) => tokio::time::timeout(HINT, store.hint(dir.clone())).await.unwrap_or(None),
+            None => store.hint(dir.clone()).await,
+        };
+        match hint.filter(|hint| hint.launch == place.token) {
             Some(hint) if hint.node == self.names.node => Vec::new(),
             Some(hint) => {
                 self.tell_agent(AgentEvent::Proof(hint.proof));
@@ -257,7 +282,8 @@ impl Line {
             None => {
                 let first: Option<IpAddr> = place.towards.as_ref().and_then(|text| text.parse().ok());
                 let ports = tcp::candidates(&self.names.secret);
-                first.into_iter().flat_map(|ip| ports.map(|port| (ip, port).into())).collect()
+                let likely = first.into_iter().flat_map(|ip| ports.map(|port| (ip, port).into()));
+                known.into_iter().chain(likely).collect()
             }
         }
     }
@@ -273,6 +299,10 @@ impl Line {
     }
 
     fn take_agent(&self, session: Session<ToCoordinator, ToAgent>) {
+        if self.state.borrow().coordinator.is_none() {
+            // It stood down while hands were shaken: the other end hears the end of the session.
+            return;
+        }
         let peer = session.peer().identity.clone();
         let (sender, receiver) = session.split();
         let (out, replies) = mpsc::channel(QUEUE);
@@ -285,6 +315,9 @@ impl Line {
     }
 
     fn take_supervisor(&self, session: Session<FromSupervisor, ToSupervisor>) {
+        if self.state.borrow().coordinator.is_none() {
+            return;
+        }
         let (sender, receiver) = session.split();
         let (out, orders) = mpsc::channel(QUEUE);
         tasks::spawn(write(sender, orders));
@@ -304,14 +337,15 @@ impl Line {
         while let Ok(frame) = receiver.recv().await {
             self.tell_agent(AgentEvent::Recv(frame));
         }
-        {
+        let current = {
             let mut state = self.state.borrow_mut();
-            if state.to_coordinator.as_ref().is_some_and(|open| open.number == number) {
-                // Ends this very task at its next wait, and there is none.
-                drop(state.to_coordinator.take());
-            }
+            let current = state.to_coordinator.as_ref().is_some_and(|open| open.number == number);
+            // Ends this very task at its next wait, and there is none.
+            current && state.to_coordinator.take().is_some()
+        };
+        if current {
+            self.tell_agent(AgentEvent::LinkDown);
         }
-        self.tell_agent(AgentEvent::LinkDown);
     }
 
     async fn read_coordinator(self, number: u64, mut receiver: Receiver<ToCoordinator>, peer: Identity) {

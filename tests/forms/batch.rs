@@ -171,3 +171,18 @@ fn the_users_own_line_stays_and_chooses_nodes() {
     assert!(ended.stderr.contains(&line), "{}", ended.stderr);
     leftovers::assert_none(&job.scene);
 }
+
+/// srun takes the first of two variables of one name there, and the last elsewhere: there must be one.
+#[test]
+fn an_environment_of_the_users_own_choice_reaches_the_agents() {
+    let job = Job::new(2);
+    let script = job.script(SAY);
+    let mut command = job.relight();
+    command.args(["srun", "--export=NONE", "--"]);
+    command.arg(crate::support::relight::binary()).args(["run", "--lost-after", "6"]).arg(script);
+    let ended = command.spawn().wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ranks(&job).len(), 2);
+    assert!(ended.stderr.contains("finished"), "{}", ended.stderr);
+    leftovers::assert_none(&job.scene);
+}

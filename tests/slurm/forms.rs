@@ -15,7 +15,17 @@ const OPTIONS: &[&str] = &["--nproc-per-node=2", "--max-restarts=3"];
 
 /// A batch script of one line, submitted and waited for.
 fn batch<'a>(cluster: &'a Cluster, name: &'static str, nodes: u32, training: Training) -> Job<'a> {
-    let line = Job::line(cluster, name, OPTIONS, training).join(" ");
+    batch_with(cluster, name, nodes, OPTIONS, training)
+}
+
+fn batch_with<'a>(
+    cluster: &'a Cluster,
+    name: &'static str,
+    nodes: u32,
+    options: &[&str],
+    training: Training,
+) -> Job<'a> {
+    let line = Job::line(cluster, name, options, training).join(" ");
     let script = format!("#!/bin/bash\nexec {line}\n");
     let file = cluster.shared().join(format!("{name}.sbatch"));
     std::fs::write(&file, script).unwrap();
@@ -74,4 +84,38 @@ fn the_batch_host_is_lost_and_the_job_ends() {
         let jobs = String::from_utf8_lossy(&said.stdout).into_owned();
         if jobs.trim().is_empty() { Ok(()) } else { Err(format!("{jobs}\n{}", job.shown())) }
     });
+}
+
+#[test]
+fn a_rack_with_the_batch_host_is_lost_and_the_last_node_ends_the_job() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let training = Training { world: 6, steps: 3000, ..LONG };
+    let job = batch(&cluster, "rack", 3, training);
+    job.reached(0, 5);
+    cluster.ok(&["kill-node", "1", "2"]);
+    wait_for("Slurm to have no job any more", s(90), || {
+        let mut ask = cluster.exec(&[]);
+        let said = ask.args(["squeue", "-h", "-t", "RUNNING,PENDING"]).output().unwrap();
+        let jobs = String::from_utf8_lossy(&said.stdout).into_owned();
+        if jobs.trim().is_empty() { Ok(()) } else { Err(format!("{jobs}\n{}", job.shown())) }
+    });
+}
+
+#[test]
+fn a_node_that_was_cut_off_for_long_does_not_end_what_the_others_train() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let training = Training { steps: 700, ..LONG };
+    let options = [OPTIONS, &["--nnodes=2", "--spares=1"]].concat();
+    let job = batch_with(&cluster, "healthy", 3, &options, training);
+    job.reached(0, 12);
+    cluster.ok(&["power-off", "2"]);
+    job.reached(1, 1);
+    // Beyond the time after which the other side gives up; then its network is there again.
+    wait_for("the side that was cut off to give up", s(60), || {
+        let left = cluster.ours_on(2);
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    cluster.ok(&["power-on", "2"]);
+    let (ended, journal, _) = job.finishes(s(150), &[1, 3]);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
 }

@@ -169,6 +169,7 @@ impl Agent {
             AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
             AgentMsg::Committed(record) => self.committed(now, &record, out),
             AgentMsg::TryReach { node, address } => out.put(Effect::Reach { node, address }),
+            AgentMsg::PassOn { signal } => self.pass_on(signal, out),
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(code, out),
         }
@@ -382,12 +383,7 @@ impl Agent {
     ) {
         const PASSED_ON: [u8; 2] = [10, 12];
         if PASSED_ON.contains(&signal) {
-            out.note(Note::SignalPassed { signal });
-            let Some(team) = &self.team else { return };
-            for (local_rank, _) in team.ranks.iter().filter(|(_, l)| matches!(l.life, Life::Alive)) {
-                out.put(Effect::Signal { local_rank: *local_rank, scope: Scope::IfCaught, signal });
-            }
-            return;
+            return self.pass_on(signal, out);
         }
         // Slurm sends CONT around its TERM.
         if !super::super::guardian::STOP_SIGNALS.contains(&signal) {
@@ -415,6 +411,15 @@ impl Agent {
                 let grace_ms = self.numbers().leave_ms;
                 self.stop(now, StopOrder { signal, grace_ms }, out);
             }
+        }
+    }
+
+    /// Ranks that handle it get it; the others would die of it.
+    fn pass_on(&self, signal: u8, out: &mut Outbox<Effect>) {
+        out.note(Note::SignalPassed { signal });
+        let Some(team) = &self.team else { return };
+        for (local_rank, _) in team.ranks.iter().filter(|(_, l)| matches!(l.life, Life::Alive)) {
+            out.put(Effect::Signal { local_rank: *local_rank, scope: Scope::IfCaught, signal });
         }
     }
 

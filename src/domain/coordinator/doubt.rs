@@ -64,6 +64,7 @@ impl Coordinator {
     /// It beats again.
     pub(super) fn late(&mut self, node: NodeName, silent: Duration, out: &mut Outbox<Effect>) {
         self.doubts.remove(&node);
+        self.ended_tasks.remove(&node);
         out.note(Note::BeatsLate { node, silent });
     }
 

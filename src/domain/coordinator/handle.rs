@@ -145,10 +145,22 @@ impl Coordinator {
                     return self.stand_down(format!("{} leads", other.writer.node), out);
                 }
                 if self.phase == Phase::Electing {
+                    // Two of one launch wanted to lead: who came second joins.
+                    let other = self.ledger.leader().filter(|(lead, _)| self.is_of_this_launch(lead));
+                    if let Some((lead, _)) = other.filter(|_| self.ledger.end().is_none()) {
+                        return self.stand_down(format!("{} leads this launch already", lead.node), out);
+                    }
                     self.elect(now, out);
                 }
             }
         }
+    }
+
+    fn is_of_this_launch(&self, lead: &Lead) -> bool {
+        !self.config.launch.is_empty()
+            && lead.launch == self.config.launch
+            && self.config.ground == Ground::First
+            && lead.node != self.config.node
     }
 
     /// Applies a record and tells everybody. False if it does not follow, which a sound store never brings.

@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
-use super::super::ids::NodeName;
+use super::super::ids::{Incarnation, NodeName};
 use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::time::{BootTime, Now, earlier};
-use super::super::wire::{FromSupervisor, ToSupervisor};
+use super::super::wire::{AgentMsg, FromSupervisor, ToSupervisor};
 use super::Effect;
 use super::state::{Coordinator, Phase};
+
+/// USR1 and USR2: what Slurm and users announce with them is no stop.
+const WARNINGS: [u8; 2] = [10, 12];
+/// So much longer is an agent waited for that was never there.
+const ON_ITS_WAY: Duration = Duration::from_secs(60);
 
 /// A node without an agent for so long is started again: its guardian would have done it by then.
 const MISSED: Duration = Duration::from_secs(3);
@@ -32,13 +37,22 @@ impl Coordinator {
     pub(super) fn supervisor_says(&mut self, now: Now, message: FromSupervisor, out: &mut Outbox<Effect>) {
         match message {
             FromSupervisor::Attach => self.supervisor_link(true, out),
+            // A warning, not a stop: ranks that want it have a handler.
+            FromSupervisor::Signal { signal, .. } if WARNINGS.contains(&signal) => {
+                out.note(Note::SignalPassed { signal });
+                let nodes: Vec<NodeName> = self.peers.keys().cloned().collect();
+                for node in nodes {
+                    self.send(&node, AgentMsg::PassOn { signal }, out);
+                }
+            }
             FromSupervisor::Signal { signal, terminal, again } => {
                 self.asked_to_stop(now, signal, terminal, None, again, out);
             }
             FromSupervisor::AgentEnded { node, rc } => {
                 out.note(Note::TaskEnded { node: node.clone(), rc });
-                // Its agent may be another one by now, so this proves nothing. It counts beside silence.
-                if self.peers.contains_key(&node) {
+                // Its agent may be another one by now, so this proves nothing. It counts beside silence, and not at all while
+                // its agent is connected: a second task of the node ended then.
+                if self.peers.get(&node).is_some_and(|peer| !peer.linked) {
                     self.ended_tasks.insert(node, rc);
                 }
             }
@@ -80,8 +94,10 @@ impl Coordinator {
             .collect();
         self.missing.retain(|node, _| gone.contains(node));
         for node in gone {
-            let missing =
-                self.missing.entry(node.clone()).or_insert(Missing { since: now.boot, asked: None });
+            // One that never came may still be on its way: the import of an image takes its time.
+            let never = self.peers.get(&node).is_some_and(|p| p.incarnation == Incarnation::default());
+            let since = if never { now.boot.after(ON_ITS_WAY) } else { now.boot };
+            let missing = self.missing.entry(node.clone()).or_insert(Missing { since, asked: None });
             if now.boot >= missing.ask_at() {
                 missing.asked = Some(now.boot);
                 out.note(Note::AgentWanted { node: node.clone() });

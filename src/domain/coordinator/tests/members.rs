@@ -317,3 +317,28 @@ fn p1_12_an_agent_of_a_dead_life_changes_nothing() {
     bed.says(2, 2, CoordinatorMsg::Started(Attempt(0)));
     assert_eq!((format!("{:?}", bed.machine), bed.effects.len()), (before, effects));
 }
+
+#[test]
+fn p1_11_who_loses_the_number_of_the_lead_to_another_of_its_launch_joins() {
+    for (launch, joins) in [("7.0.0", true), ("6.0.0", false)] {
+        let lead = |i: u64, launch: &str| CoordinatorConfig {
+            node: name(i),
+            incarnation: Incarnation(i),
+            spec: spec(1, 1),
+            voters: vec![name(1), name(2)],
+            launch: launch.into(),
+            ..CoordinatorConfig::default()
+        };
+        let written = Bed::with(lead(2, launch)).journal.remove(0);
+        let mut machine = Coordinator::new(lead(1, "7.0.0"), Ledger::default());
+        let mut out = Outbox::default();
+        let now = Now { boot: BootTime::from_millis(1), wall_ms: 1 };
+        machine.handle(now, Event::Begin, &mut out);
+        let Some(Effect::Append { op, .. }) = out.take_effects().pop() else { panic!("it wants to lead") };
+        machine.handle(now, Event::Appended { op, outcome: Appended::Lost(Box::new(written)) }, &mut out);
+        let effects = out.take_effects();
+        let down = effects.iter().any(|e| matches!(e, Effect::StandDown { .. }));
+        let again = effects.iter().any(|e| matches!(e, Effect::Append { .. }));
+        assert_eq!((down, again), (joins, !joins), "{effects:?}");
+    }
+}
