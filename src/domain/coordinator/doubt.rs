@@ -115,7 +115,8 @@ impl Coordinator {
 
     fn confirmed(&self, now: Now, node: &NodeName, doubt: &Doubt) -> Option<Sign> {
         let peer = self.peers.get(node)?;
-        if self.ended_tasks.contains_key(node) {
+        // One that ended while its node went on beating was a second task.
+        if self.ended_tasks.get(node).is_some_and(|ended| ended.after(REDIAL) >= doubt.since) {
             return Some(Sign::TaskEnded);
         }
         if peer.unlinked.is_some_and(|at| now.boot.since(at) >= REDIAL) {

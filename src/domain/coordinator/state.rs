@@ -197,7 +197,7 @@ pub struct Coordinator {
     /// Nodes without an agent, while there is a supervisor.
     pub(super) missing: BTreeMap<NodeName, Missing>,
     /// Nodes whose task ended since their agent joined.
-    pub(super) ended_tasks: BTreeMap<NodeName, i32>,
+    pub(super) ended_tasks: BTreeMap<NodeName, BootTime>,
     /// Who was not admitted, and which life of it.
     pub(super) refused: BTreeMap<NodeName, Incarnation>,
     pub(super) probe: Probe,

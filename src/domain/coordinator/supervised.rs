@@ -50,10 +50,9 @@ impl Coordinator {
             }
             FromSupervisor::AgentEnded { node, rc } => {
                 out.note(Note::TaskEnded { node: node.clone(), rc });
-                // Its agent may be another one by now, so this proves nothing. It counts beside silence, and not at all while
-                // its agent is connected: a second task of the node ended then.
-                if self.peers.get(&node).is_some_and(|peer| !peer.linked) {
-                    self.ended_tasks.insert(node, rc);
+                // Its agent may be another one by now, so this proves nothing. It counts beside a silence that begins with it.
+                if self.peers.contains_key(&node) {
+                    self.ended_tasks.insert(node, now.boot);
                 }
             }
         }

@@ -123,6 +123,12 @@ fn an_ended_task_is_a_hint_and_no_proof() {
     assert_eq!(bed.lost(), [], "that was another one");
     bed.event(ended());
     assert_eq!(bed.lost(), [(name(3), Sign::TaskEnded)]);
+
+    let mut bed = Bed::running(3, 0);
+    bed.event(ended());
+    bed.pass(60_000);
+    bed.quiet(3, 3_000);
+    assert_eq!(bed.lost(), [], "a second task of the node ended long ago");
 }
 
 #[test]
