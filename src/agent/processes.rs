@@ -21,6 +21,7 @@ use crate::domain::exit::ExitKind;
 use crate::domain::ids::{LocalRank, Op};
 use crate::domain::time::{BootTime, earlier};
 use crate::sys::capability::Capabilities;
+use crate::sys::lock::LockShare;
 use crate::sys::poll::{self, Watch};
 use crate::sys::seqpacket::Packets;
 pub use crate::sys::signals::Received;
@@ -203,6 +204,8 @@ pub struct Config {
     pub caps: Capabilities,
     /// The line to the guardian: its end is ours.
     pub guardian: Option<Packets>,
+    /// Our share of the node's lock: its file is removed when the guardian is gone, who would have done so.
+    pub lock: Option<LockShare>,
 }
 
 /// The signals that are told (SIGCHLD is our own affair).
@@ -215,6 +218,7 @@ pub struct ProcessThread<F> {
     inbox: Inbox,
     signals: Signals,
     guardian: Option<Link>,
+    lock: Option<LockShare>,
     table: Table<F>,
     exit: Option<(i32, BootTime)>,
 }
@@ -232,6 +236,7 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
             inbox,
             signals: Signals::catch(&caught)?,
             guardian: config.guardian.map(Link::new),
+            lock: config.lock,
             table: Table::new(config.caps, events),
             exit: None,
         })
@@ -252,6 +257,10 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
             self.table.sweep();
             if self.exchange_with_guardian().is_err() {
                 let _ = tree::kill_all(&Owned::new(), self.table.caps, ORPHANED);
+                if let Some(lock) = self.lock {
+                    // A lock file that stays is no harm: it is free.
+                    let _ = lock.remove();
+                }
                 return 1;
             }
             if let Some((code, deadline)) = self.exit {

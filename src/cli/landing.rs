@@ -94,6 +94,7 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     }
     context.private_dir = private;
     let caps = Capabilities::forced(&context.fallbacks);
+    let numbers = crate::domain::guardian::Numbers::of(&config.spec);
     // The agent's own environment: only what its clock needs. What ranks inherit is in its configuration.
     let tz = process.env.iter().filter(|(name, _)| name == env::TZ.name);
     let guardian = GuardianConfig {
@@ -105,7 +106,7 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
         lock: Some(lock),
         nofile: None,
         caps,
-        numbers: crate::domain::guardian::Numbers::default(),
+        numbers,
         say: Box::new(|said| output::complain(&format!("relight: {said}\n"))),
     };
     process::exit_now(guardian::run(guardian))

@@ -6,8 +6,11 @@
 //! ```
 //! While an agent may have ranks the grant word is read when it is due to run out; a grant that is over means
 //! [`Effect::KillRanks`], now and again until it is renewed (a rank may have been between fork and setsid).
-//! The guardian never decides what a signal means: it hands every one on with its sender. Only when no agent
-//! is there to answer does a stop signal end it.
+//! The guardian never decides what a signal means: it hands every one on with its sender. A stop signal ends it only
+//! when no agent is there to answer, or when the agent has not ended long after it should have.
+//!
+//! An agent that stands still (stopped, or stuck) while its grant is over is killed after a while and started again:
+//! till then it may come back by itself.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,10 +18,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::agent::signals::{Heard, Signals};
 use super::exit::{ExitKind, signal_name};
 use super::ids::Incarnation;
 use super::outbox::{Machine, Outbox};
-use super::time::{BootTime, Now, earlier};
+use super::spec::{GrantMode, RunSpec};
+use super::time::{BootTime, Now, earlier, human};
 
 /// SIGHUP, SIGINT, SIGQUIT, SIGTERM: asks for the end.
 pub const STOP_SIGNALS: [u8; 4] = [1, 2, 3, 15];
@@ -34,6 +39,15 @@ const SURVIVORS: usize = 1024;
 
 /// Signals kept for an agent that is not there yet; more are dropped, oldest first.
 const PENDING: usize = 16;
+
+const SIGKILL: u8 = 9;
+
+/// `si_code` of what comes from the terminal.
+const SI_KERNEL: i32 = 128;
+
+/// Two readings of the page so far apart mean that the guardian itself did not run, and perhaps nobody did: how long
+/// the agent stood still is counted anew.
+const SLEPT: Duration = Duration::from_secs(1);
 
 /// One signal as the kernel described it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,8 +127,13 @@ pub enum Event {
     Signal(SignalInfo),
     /// The agent said something.
     AgentSays(ToGuardian),
-    /// Outcome of [`Effect::ReadGrant`]: 0 none yet, [`BootTime::NEVER`] for ever (then it is for ever).
-    GrantIs(BootTime),
+    /// Outcome of [`Effect::ReadGrant`].
+    GrantIs {
+        /// The grant word: 0 none yet, [`BootTime::NEVER`] for ever (then it is for ever).
+        until: BootTime,
+        /// The count that goes up as long as the agent moves.
+        tick: u64,
+    },
     /// Outcome of [`Effect::Reap`]: what is left below the guardian right now.
     Swept {
         /// Pids, zombies that could not be reaped included.
@@ -136,7 +155,7 @@ pub enum Effect {
     Reap,
     /// SIGKILL every descendant outside the agent's session: ranks and all theirs, not agent nor workers.
     KillRanks,
-    /// Read the grant word; answered by `GrantIs`.
+    /// Read the page; answered by `GrantIs`.
     ReadGrant,
     /// Send this to the agent.
     Tell(ToAgent),
@@ -170,6 +189,25 @@ pub enum Said {
         /// Which.
         no: u8,
     },
+    /// The agent ended without taking leave after a stop signal that it was told of.
+    DiedStopping {
+        /// How.
+        kind: ExitKind,
+        /// Which.
+        no: u8,
+    },
+    /// The agent did not end in time after a stop signal.
+    StopOverdue {
+        /// Which.
+        no: u8,
+        /// How long ago it came.
+        after: Duration,
+    },
+    /// The agent stood still for so long after its grant ran out.
+    Silent {
+        /// How long.
+        after: Duration,
+    },
     /// The grant ran out.
     GrantOver,
     /// Processes survived SIGKILL.
@@ -196,6 +234,27 @@ impl fmt::Display for Said {
             Self::EndedBySignal { no } => {
                 write!(f, "{} arrived while the agent on this node was down; ending", signal_name(*no))
             }
+            Self::DiedStopping { kind, no } => {
+                write!(
+                    f,
+                    "the agent on this node ended ({kind}) while it was stopping ({}); ending",
+                    signal_name(*no)
+                )
+            }
+            Self::StopOverdue { no, after } => {
+                let (no, after) = (signal_name(*no), human(*after));
+                write!(
+                    f,
+                    "{no} arrived {after} ago and the agent on this node has not ended; killing it and its ranks"
+                )
+            }
+            Self::Silent { after } => {
+                write!(
+                    f,
+                    "the agent on this node stands still {} after its grant ran out; killing it",
+                    human(*after)
+                )
+            }
             Self::GrantOver => f.write_str(
                 "this node's grant ran out (no word from the coordinator in time); its ranks are killed",
             ),
@@ -216,7 +275,7 @@ impl fmt::Display for Said {
 pub struct Numbers {
     /// Restarts of the agent within [`window`](Self::window).
     pub restarts: u32,
-    /// The window in which restarts count, and in which a stop signal is remembered.
+    /// The window in which restarts count.
     pub window: Duration,
     /// How long SIGKILL may take before what is left counts as survivor.
     pub sweep: Duration,
@@ -228,6 +287,28 @@ pub struct Numbers {
     pub leave: Duration,
     /// Before a fork that failed is tried again.
     pub retry: Duration,
+    /// From the first stop signal to the end of an agent that did not end.
+    pub stop: Duration,
+    /// The same from a stop signal that says not to wait.
+    pub again: Duration,
+    /// How long an agent may stand still after its grant ran out.
+    pub silent: Duration,
+}
+
+impl Numbers {
+    /// The numbers of a run. What the agent takes for a stop is its ranks' grace, a sweep, the last output and the end
+    /// of the journal; where grants roll, the leader's agent waits for those of nodes that fall silent meanwhile, too.
+    #[must_use]
+    pub fn of(spec: &RunSpec) -> Self {
+        const BEYOND: Duration = Duration::from_secs(10);
+        const PARTING: Duration = Duration::from_secs(5);
+        let ms = Duration::from_millis;
+        let numbers = &spec.numbers;
+        let forever = spec.max_nodes == 1 && spec.spares == 0 && numbers.grant == GrantMode::Auto;
+        let others = if forever { Duration::ZERO } else { ms(numbers.lost_ms).saturating_add(PARTING) };
+        let grace = ms(spec.shutdown_timeout_ms.unwrap_or(numbers.leave_ms));
+        Self { stop: grace.saturating_add(BEYOND).saturating_add(others), ..Self::default() }
+    }
 }
 
 impl Default for Numbers {
@@ -240,6 +321,9 @@ impl Default for Numbers {
             look: Duration::from_millis(100),
             leave: Duration::from_secs(5),
             retry: Duration::from_secs(1),
+            stop: Duration::from_secs(40),
+            again: Duration::from_secs(10),
+            silent: Duration::from_secs(10),
         }
     }
 }
@@ -267,6 +351,32 @@ enum State {
     Over,
 }
 
+/// A grant that is over and was not renewed since.
+#[derive(Clone, Copy, Debug)]
+struct Fence {
+    /// The agent's count when it moved last, as far as was seen.
+    tick: u64,
+    /// When that was, or when the grant was found to be over.
+    since: BootTime,
+    /// When the page was read last.
+    looked: BootTime,
+}
+
+impl Fence {
+    fn new(now: BootTime, tick: u64) -> Self {
+        Self { tick, since: now, looked: now }
+    }
+
+    /// How long the agent stands still by now.
+    fn still(&mut self, now: BootTime, tick: u64) -> Duration {
+        if tick != self.tick || now.since(self.looked) > SLEPT {
+            (self.tick, self.since) = (tick, now);
+        }
+        self.looked = now;
+        now.since(self.since)
+    }
+}
+
 /// The machine. The first [`Event::Tick`] forks the first agent.
 #[derive(Clone, Debug)]
 pub struct Guardian {
@@ -285,12 +395,18 @@ pub struct Guardian {
     restarts: VecDeque<BootTime>,
     /// Signals for the next agent.
     pending: VecDeque<SignalInfo>,
-    /// The last stop signal that an agent was told of.
+    /// Whose run it is.
+    user: Option<u32>,
+    /// The stop signals that an agent was told of.
+    signals: Signals,
+    /// The first of them.
     stop: Option<(u8, BootTime)>,
+    /// When the agent must have ended for it.
+    stop_due: Option<BootTime>,
     /// When the grant word is to be read next.
     look_at: Option<BootTime>,
     /// The grant was found to be over and was not renewed since.
-    fenced: bool,
+    fence: Option<Fence>,
 }
 
 impl Guardian {
@@ -307,10 +423,20 @@ impl Guardian {
             survivors: Vec::new(),
             restarts: VecDeque::new(),
             pending: VecDeque::new(),
+            user: None,
+            signals: Signals::default(),
             stop: None,
+            stop_due: None,
             look_at: None,
-            fenced: false,
+            fence: None,
         }
+    }
+
+    /// The user whose second stop signal means "do not wait"; without this only a terminal can say so.
+    #[must_use]
+    pub fn of_user(mut self, uid: u32) -> Self {
+        self.user = Some(uid);
+        self
     }
 
     /// The agent of now, or the last one.
@@ -347,7 +473,8 @@ impl Guardian {
 
     fn sweep(&mut self, now: BootTime, next: Next, out: &mut Outbox<Effect>) {
         self.look_at = None;
-        self.fenced = false;
+        self.fence = None;
+        self.stop_due = None;
         self.state = State::Sweeping { next, until: now.after(self.numbers.sweep), pass_at: now };
         self.pass(now, out);
     }
@@ -372,11 +499,14 @@ impl Guardian {
     /// The agent ended without taking leave.
     fn died(&mut self, now: BootTime, kind: ExitKind, out: &mut Outbox<Effect>) {
         let window = self.numbers.window;
-        if let Some((no, at)) = self.stop.or_else(|| self.pending_stop(now))
-            && now.since(at) <= window
-        {
-            // It was told to stop and died of it, or before it could hear: the user's word stands.
-            out.put(Effect::Say(Said::EndedBySignal { no }));
+        // It was told to stop and died of it, or before it could hear: the user's word stands.
+        let ended = match (self.stop, self.pending.iter().find(|signal| signal.is_stop())) {
+            (Some((no, _)), _) => Some((no, Said::DiedStopping { kind: kind.clone(), no })),
+            (None, Some(signal)) => Some((signal.no, Said::EndedBySignal { no: signal.no })),
+            (None, None) => None,
+        };
+        if let Some((no, said)) = ended {
+            out.put(Effect::Say(said));
             return self.sweep(now, Next::Exit(128_u8.saturating_add(no)), out);
         }
         while self.restarts.front().is_some_and(|at| now.since(*at) > window) {
@@ -394,10 +524,6 @@ impl Guardian {
         };
         out.put(Effect::Say(Said::AgentDied { kind, restart: so_far + 1, of: self.numbers.restarts }));
         self.sweep(now, Next::Fork { not_before }, out);
-    }
-
-    fn pending_stop(&self, now: BootTime) -> Option<(u8, BootTime)> {
-        self.pending.iter().find(|signal| signal.is_stop()).map(|signal| (signal.no, now))
     }
 
     fn swept(&mut self, now: BootTime, mut survivors: Vec<u32>, out: &mut Outbox<Effect>) {
@@ -457,12 +583,21 @@ impl Guardian {
 
     fn tell_signal(&mut self, now: BootTime, signal: SignalInfo, out: &mut Outbox<Effect>) {
         if signal.is_stop() {
-            self.stop = Some((signal.no, now));
+            // As the agent hears it: what makes it hurry makes us hurry.
+            let terminal = signal.code == SI_KERNEL && signal.pid == 0;
+            let user = terminal || (signal.pid != 0 && self.user == Some(signal.uid));
+            let due = match self.signals.hear(now, signal.no, terminal, user) {
+                Heard::First => Some(now.after(self.numbers.stop)),
+                Heard::Again => Some(now.after(self.numbers.again)),
+                Heard::Same => None,
+            };
+            self.stop.get_or_insert((signal.no, now));
+            self.stop_due = earlier(self.stop_due, due);
         }
         out.put(Effect::Tell(ToAgent::Signal(signal)));
     }
 
-    fn grant_is(&mut self, now: BootTime, grant: BootTime, out: &mut Outbox<Effect>) {
+    fn grant_is(&mut self, now: BootTime, grant: BootTime, tick: u64, out: &mut Outbox<Effect>) {
         if !matches!(self.state, State::Running | State::Leaving { .. }) {
             return;
         }
@@ -470,19 +605,31 @@ impl Guardian {
             self.look_at = Some(now.after(self.numbers.look));
         } else if grant == BootTime::NEVER {
             self.look_at = None;
-            self.fenced = false;
+            self.fence = None;
         } else if grant > now {
             self.look_at = Some(grant);
-            self.fenced = false;
+            self.fence = None;
         } else {
             self.look_at = Some(now.after(self.numbers.look));
             out.put(Effect::KillRanks);
-            if !self.fenced {
-                self.fenced = true;
+            let Some(fence) = &mut self.fence else {
+                self.fence = Some(Fence::new(now, tick));
                 out.put(Effect::Tell(ToAgent::RanksKilled { grant }));
-                out.put(Effect::Say(Said::GrantOver));
+                return out.put(Effect::Say(Said::GrantOver));
+            };
+            let after = fence.still(now, tick);
+            if self.state == State::Running && after >= self.numbers.silent {
+                out.put(Effect::Say(Said::Silent { after }));
+                self.died(now, ExitKind::Signal { no: SIGKILL, core: false }, out);
             }
         }
+    }
+
+    /// The agent had all the time that a stop may take.
+    fn stop_overdue(&mut self, now: BootTime, out: &mut Outbox<Effect>) {
+        let Some((no, at)) = self.stop else { return };
+        out.put(Effect::Say(Said::StopOverdue { no, after: now.since(at) }));
+        self.sweep(now, Next::Exit(128_u8.saturating_add(no)), out);
     }
 
     fn tick(&mut self, now: BootTime, out: &mut Outbox<Effect>) {
@@ -493,6 +640,7 @@ impl Guardian {
                 self.sweep(now, Next::Exit(code), out);
             }
             State::Sweeping { .. } => self.pass(now, out),
+            State::Running if self.stop_due.is_some_and(|at| at <= now) => self.stop_overdue(now, out),
             State::Running | State::Leaving { .. } if self.look_at.is_some_and(|at| at <= now) => {
                 out.put(Effect::ReadGrant);
             }
@@ -524,7 +672,7 @@ impl Machine for Guardian {
                     self.state = State::Leaving { code, until: now.after(self.numbers.leave) };
                 }
             }
-            Event::GrantIs(grant) => self.grant_is(now, grant, out),
+            Event::GrantIs { until, tick } => self.grant_is(now, until, tick, out),
             Event::Swept { survivors } => self.swept(now, survivors, out),
             Event::Tick => self.tick(now, out),
         }
@@ -533,7 +681,7 @@ impl Machine for Guardian {
     fn deadline(&self) -> Option<BootTime> {
         match self.state {
             State::Restarting { at } => Some(at),
-            State::Running => self.look_at,
+            State::Running => earlier(self.stop_due, self.look_at),
             State::Leaving { until, .. } => earlier(Some(until), self.look_at),
             State::Sweeping { pass_at, .. } => Some(pass_at),
             State::Forking | State::Over => None,

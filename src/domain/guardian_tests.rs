@@ -45,6 +45,11 @@ impl Stage {
     }
 }
 
+/// The page with this grant, of an agent that stands still.
+fn grant(until: BootTime) -> Event {
+    Event::GrantIs { until, tick: 5 }
+}
+
 fn started(effects: &[Effect]) -> &Start {
     match effects {
         [Effect::ForkAgent(start)] => start,
@@ -127,7 +132,7 @@ fn gone_ends_with_the_code_that_was_said_however_the_agent_ends() {
 #[test]
 fn an_agent_that_took_leave_and_stays_is_killed() {
     let mut stage = Stage::running();
-    stage.on(Event::GrantIs(BootTime::NEVER));
+    stage.on(grant(BootTime::NEVER));
     stage.on(Event::AgentSays(ToGuardian::Gone { code: 0 }));
     let until = stage.guardian.deadline().unwrap();
     stage.now = until.0;
@@ -141,25 +146,25 @@ fn an_agent_that_took_leave_and_stays_is_killed() {
 fn the_grant_word_is_read_when_it_runs_out_and_again() {
     let mut stage = Stage::running();
     assert_eq!(stage.on(Event::Tick), [Effect::ReadGrant]);
-    stage.on(Event::GrantIs(NO_GRANT));
+    stage.on(grant(NO_GRANT));
     assert_eq!(stage.guardian.deadline(), Some(BootTime(stage.now + S / 10)));
     stage.now += S;
     let until = BootTime(stage.now + 5 * S);
-    assert_eq!(stage.on(Event::GrantIs(until)), []);
+    assert_eq!(stage.on(grant(until)), []);
     assert_eq!(stage.guardian.deadline(), Some(until));
     stage.now = until.0;
     assert_eq!(stage.on(Event::Tick), [Effect::ReadGrant]);
     // Renewed meanwhile: nothing to do.
     let later = BootTime(stage.now + 3 * S);
-    assert_eq!(stage.on(Event::GrantIs(later)), []);
+    assert_eq!(stage.on(grant(later)), []);
     stage.now = later.0;
-    let effects = stage.on(Event::GrantIs(later));
+    let effects = stage.on(grant(later));
     let told = Effect::Tell(ToAgent::RanksKilled { grant: later });
     assert_eq!(effects, [Effect::KillRanks, told, Effect::Say(Said::GrantOver)]);
     // Still over: killed again, said once.
     stage.now = stage.guardian.deadline().unwrap().0;
-    assert_eq!(stage.on(Event::GrantIs(later)), [Effect::KillRanks]);
-    assert_eq!(stage.on(Event::GrantIs(BootTime::NEVER)), []);
+    assert_eq!(stage.on(grant(later)), [Effect::KillRanks]);
+    assert_eq!(stage.on(grant(BootTime::NEVER)), []);
     assert_eq!(stage.guardian.deadline(), None, "for ever: nothing to wait for");
 }
 
@@ -176,7 +181,141 @@ fn a_stop_signal_without_an_agent_ends_after_the_sweep() {
 fn an_agent_that_dies_of_a_stop_is_not_started_again() {
     let mut stage = Stage::running();
     assert_eq!(stage.on(Event::Signal(info(2))), [Effect::Tell(ToAgent::Signal(info(2)))]);
-    assert_eq!(stage.die(), [Effect::Exit(130)]);
+    stage.now += S;
+    let effects = stage.on(Event::AgentExited { kind: killed() });
+    assert_eq!(effects[0], Effect::Say(Said::DiedStopping { kind: killed(), no: 2 }));
+    assert_eq!(stage.on(Event::Swept { survivors: vec![] }), [Effect::Exit(130)]);
+}
+
+#[test]
+fn an_agent_that_does_not_end_for_a_stop_is_killed() {
+    // Signals as (ms after the first, number, code, pid, uid), and when the agent must have ended.
+    type Row = (&'static [(u64, u8, i32, u32, u32)], u64);
+    let table: &[Row] = &[
+        (&[(0, 15, 0, 77, 1000)], 40_000),
+        (&[(0, 1, 0, 77, 0)], 40_000),
+        // A burst is one, and Slurm's own second one makes nobody hurry.
+        (&[(0, 15, 0, 77, 1000), (2_000, 15, 0, 77, 1000)], 40_000),
+        (&[(0, 15, 0, 77, 0), (20_000, 15, 0, 77, 0)], 40_000),
+        // The user's does, and the second press of Ctrl-C at once.
+        (&[(0, 15, 0, 77, 1000), (4_000, 15, 0, 77, 1000)], 14_000),
+        (&[(0, 2, SI_KERNEL, 0, 0), (10, 2, SI_KERNEL, 0, 0)], 10_010),
+        (&[(0, 2, 0, 77, 1000), (35_000, 2, SI_KERNEL, 0, 0)], 40_000),
+    ];
+    for (signals, due) in table {
+        let mut stage = Stage::running();
+        stage.guardian = stage.guardian.of_user(1000);
+        stage.on(grant(BootTime::NEVER));
+        let begin = stage.now;
+        for (ms, no, code, pid, uid) in *signals {
+            stage.now = begin + ms * (S / 1000);
+            let info = SignalInfo { no: *no, code: *code, pid: *pid, uid: *uid };
+            assert_eq!(stage.on(Event::Signal(info)), [Effect::Tell(ToAgent::Signal(info))]);
+        }
+        let until = begin + due * (S / 1000);
+        assert_eq!(stage.guardian.deadline(), Some(BootTime(until)), "{signals:?}");
+        stage.now = until - 1;
+        assert_eq!(stage.on(Event::Tick), []);
+        stage.now = until;
+        let no = signals[0].1;
+        let said = Effect::Say(Said::StopOverdue { no, after: Duration::from_millis(*due) });
+        assert_eq!(stage.on(Event::Tick), [said, Effect::KillTree, Effect::Reap]);
+        assert_eq!(stage.on(Event::AgentExited { kind: killed() }), []);
+        assert_eq!(stage.on(Event::Swept { survivors: vec![] }), [Effect::Exit(128 + no)]);
+    }
+}
+
+#[test]
+fn an_agent_that_takes_leave_in_time_is_not_overdue() {
+    let mut stage = Stage::running();
+    stage.on(grant(BootTime::NEVER));
+    stage.on(Event::Signal(info(15)));
+    stage.now += 39 * S;
+    stage.on(Event::AgentSays(ToGuardian::Gone { code: 143 }));
+    stage.now += 2 * S;
+    assert_eq!(stage.on(Event::Tick), []);
+    stage.on(Event::AgentExited { kind: ExitKind::Code(0) });
+    assert_eq!(stage.on(Event::Swept { survivors: vec![] }), [Effect::Exit(143)]);
+}
+
+/// Readings of the page every 0.1 s under a grant that is over: the first one that says more than to kill ranks.
+fn read_until_said(
+    stage: &mut Stage,
+    until: BootTime,
+    seconds: u64,
+    tick: impl Fn(u64) -> u64,
+) -> Option<Vec<Effect>> {
+    for n in 0..seconds * 10 {
+        stage.now += S / 10;
+        let effects = stage.on(Event::GrantIs { until, tick: tick(n) });
+        if effects != [Effect::KillRanks] {
+            return Some(effects);
+        }
+    }
+    None
+}
+
+#[test]
+fn an_agent_that_stands_still_under_a_grant_that_is_over_is_started_again() {
+    let mut stage = Stage::running();
+    let first = stage.guardian.incarnation().unwrap();
+    let over = BootTime(stage.now);
+    stage.on(grant(over));
+    assert_eq!(read_until_said(&mut stage, over, 9, |_| 5), None, "it may come back by itself");
+    let effects = read_until_said(&mut stage, over, 2, |_| 5).unwrap();
+    let died = Said::AgentDied { kind: killed(), restart: 1, of: 3 };
+    let silent = Said::Silent { after: Duration::from_secs(10) };
+    let expected =
+        [Effect::KillRanks, Effect::Say(silent), Effect::Say(died), Effect::KillTree, Effect::Reap];
+    assert_eq!(effects, expected);
+    assert_eq!(stage.on(Event::AgentExited { kind: killed() }), []);
+    let effects = stage.on(Event::Swept { survivors: vec![] });
+    assert_eq!(started(&effects).clean_of, [first]);
+}
+
+#[test]
+fn an_agent_that_moves_or_slept_with_its_guardian_is_left_alone() {
+    let mut stage = Stage::running();
+    let over = BootTime(stage.now);
+    // It moves, if only now and then, and cannot reach anybody.
+    stage.on(grant(over));
+    assert_eq!(read_until_said(&mut stage, over, 60, |n| n / 80), None);
+    // Everybody sleeps for a minute.
+    stage.now += 60 * S;
+    assert_eq!(read_until_said(&mut stage, over, 9, |_| 9), None);
+    // It has its next grant, and loses that one, too: counted anew.
+    stage.on(grant(BootTime(stage.now + S)));
+    stage.now += 2 * S;
+    let over = BootTime(stage.now);
+    assert!(stage.on(Event::GrantIs { until: over, tick: 9 }).contains(&Effect::Say(Said::GrantOver)));
+    assert_eq!(read_until_said(&mut stage, over, 9, |_| 9), None);
+    // One that takes leave has its own deadline.
+    stage.on(Event::AgentSays(ToGuardian::Gone { code: 0 }));
+    assert_eq!(read_until_said(&mut stage, over, 3, |_| 9), None);
+}
+
+#[test]
+fn an_agent_that_stands_still_after_a_stop_is_not_started_again() {
+    let mut stage = Stage::running();
+    let over = BootTime(stage.now);
+    stage.on(grant(over));
+    stage.on(Event::Signal(info(15)));
+    let effects = read_until_said(&mut stage, over, 11, |_| 5).unwrap();
+    assert_eq!(effects[2], Effect::Say(Said::DiedStopping { kind: killed(), no: 15 }));
+    assert_eq!(stage.on(Event::Swept { survivors: vec![] }), [Effect::Exit(143)]);
+}
+
+#[test]
+fn numbers_follow_the_run() {
+    let mut spec = RunSpec { max_nodes: 1, ..RunSpec::default() };
+    let stop = |spec: &RunSpec| Numbers::of(spec).stop.as_secs();
+    assert_eq!(stop(&spec), 30 + 10);
+    spec.shutdown_timeout_ms = Some(2_000);
+    assert_eq!(stop(&spec), 2 + 10);
+    spec.numbers.grant = GrantMode::Lease;
+    assert_eq!(stop(&spec), 2 + 10 + 20 + 5);
+    (spec.numbers.grant, spec.spares) = (GrantMode::Auto, 1);
+    assert_eq!(stop(&spec), 2 + 10 + 20 + 5);
 }
 
 #[test]
@@ -246,6 +385,17 @@ fn sentences_read_well() {
     assert_eq!(said.to_string(), "the agent on this node ended (SIGKILL); starting it again (1 of 3)");
     let said = Said::Survivors { pids: vec![3, 4] };
     assert_eq!(said.to_string(), "2 process(es) on this node survive SIGKILL (pid 3, 4); the node is dirty");
+    let said = Said::DiedStopping { kind: killed(), no: 15 };
+    assert_eq!(
+        said.to_string(),
+        "the agent on this node ended (SIGKILL) while it was stopping (SIGTERM); ending"
+    );
+    let said = Said::StopOverdue { no: 15, after: Duration::from_secs(40) };
+    let text = "SIGTERM arrived 40 s ago and the agent on this node has not ended; killing it and its ranks";
+    assert_eq!(said.to_string(), text);
+    let said = Said::Silent { after: Duration::from_secs(10) };
+    let text = "the agent on this node stands still 10 s after its grant ran out; killing it";
+    assert_eq!(said.to_string(), text);
 }
 
 /// What happens around the guardian in a random life.
@@ -263,6 +413,8 @@ enum Do {
     Refuse,
     /// SIGKILL does not work on ranks from now on, or works again.
     Stuck(bool),
+    /// The agent stands still from now on, or moves again.
+    Freeze(bool),
     /// An event out of place.
     Stray(u8),
 }
@@ -278,6 +430,7 @@ fn something() -> impl Strategy<Value = Do> {
         4 => (1_u8..9).prop_map(Do::Spawn),
         1 => Just(Do::Refuse),
         1 => any::<bool>().prop_map(Do::Stuck),
+        2 => any::<bool>().prop_map(Do::Freeze),
         1 => (0_u8..5).prop_map(Do::Stray),
     ]
 }
@@ -296,6 +449,12 @@ struct Life {
     sweep_began: Option<u64>,
     exit: Option<u8>,
     fenced_at: Option<u64>,
+    tick: u64,
+    /// Since when the agent stands still.
+    frozen: Option<u64>,
+    /// When the first stop signal was sent.
+    stopped: Option<u64>,
+    leaves: bool,
 }
 
 impl Life {
@@ -331,7 +490,7 @@ impl Life {
                 let now = self.now;
                 let recent = self.forks[1..].iter().filter(|at| now - **at <= 590 * S).count();
                 assert!(recent <= 3, "{recent} restarts within the window");
-                self.grant = NO_GRANT;
+                (self.grant, self.tick, self.frozen) = (NO_GRANT, 0, None);
                 if std::mem::take(&mut self.refuse) {
                     return Some(Event::AgentExited {
                         kind: ExitKind::NeverStarted { errno: 11, what: "fork".into() },
@@ -341,7 +500,12 @@ impl Life {
                 return Some(Event::AgentStarted { pid: 2 });
             }
             Effect::KillTree => {
-                self.agent = false;
+                if std::mem::take(&mut self.agent) {
+                    self.sweep_began = Some(self.now);
+                    let still = self.frozen.is_some_and(|since| self.now >= since + 10 * S - S / 5);
+                    let overdue = self.stopped.is_some_and(|at| self.now >= at + 10 * S);
+                    assert!(still || overdue || self.leaves, "kills an agent that moves");
+                }
                 self.kill();
             }
             Effect::KillRanks => {
@@ -352,7 +516,10 @@ impl Life {
                 let survivors: Vec<u32> = (0..self.ranks).collect();
                 return Some(Event::Swept { survivors });
             }
-            Effect::ReadGrant => return Some(Event::GrantIs(self.grant)),
+            Effect::ReadGrant => {
+                self.tick += u64::from(self.frozen.is_none());
+                return Some(Event::GrantIs { until: self.grant, tick: self.tick });
+            }
             Effect::Tell(_) => assert!(self.agent, "tells nobody"),
             Effect::Say(said) => assert!(!said.to_string().is_empty()),
             Effect::Exit(code) => {
@@ -398,6 +565,8 @@ impl Life {
         if self.exit.is_none() && !self.agent {
             assert!(self.guardian.deadline().is_some(), "no agent and nothing planned: {:?}", self.guardian);
         }
+        let at = self.stopped.filter(|_| self.exit.is_none()).unwrap_or(self.now);
+        assert!(self.now - at <= 51 * S, "does not end for a stop: {:?}", self.guardian);
     }
 
     fn act(&mut self, act: Do) {
@@ -407,8 +576,18 @@ impl Life {
                 self.agent = false;
                 self.event(Event::AgentExited { kind: killed() });
             }
-            Do::Says(word) if self.agent => self.event(Event::AgentSays(word)),
-            Do::Signal(no) => self.event(Event::Signal(info(no))),
+            Do::Says(word) if self.agent => {
+                self.leaves = true;
+                self.event(Event::AgentSays(word));
+            }
+            Do::Signal(no) => {
+                if info(no).is_stop() {
+                    self.stopped.get_or_insert(self.now);
+                }
+                self.event(Event::Signal(info(no)));
+            }
+            Do::Freeze(true) if self.agent => drop(self.frozen.get_or_insert(self.now)),
+            Do::Freeze(false) => self.frozen = None,
             Do::Grant(grant) if self.agent => {
                 // By contract the word only grows within an incarnation, and for ever is for ever.
                 let wanted = match grant {
@@ -422,7 +601,7 @@ impl Life {
             Do::Refuse => self.refuse = true,
             Do::Stuck(stuck) => self.stuck = stuck,
             Do::Stray(0) => self.event(Event::Tick),
-            Do::Stray(1) => self.event(Event::GrantIs(self.grant)),
+            Do::Stray(1) => self.event(Event::GrantIs { until: self.grant, tick: self.tick }),
             Do::Stray(2) => self.event(Event::AgentStarted { pid: 9 }),
             _ => {}
         }
@@ -434,7 +613,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(512))]
 
     /// Never forks while descendants remain, never two agents, restarts bounded, `clean_of` only after an
-    /// empty sweep, ranks only under a grant, nothing after `Exit`, always a plan, no spinning.
+    /// empty sweep, ranks only under a grant, nothing after `Exit`, always a plan, no spinning, a stop always ends it,
+    /// no agent is killed that moves and was not told to end.
     #[test]
     fn rules_hold_in_any_life(acts in prop::collection::vec(something(), 1..120), seed: u64) {
         let mut life = Life {
@@ -450,6 +630,10 @@ proptest! {
             sweep_began: None,
             exit: None,
             fenced_at: None,
+            tick: 0,
+            frozen: None,
+            stopped: None,
+            leaves: false,
         };
         life.event(Event::Tick);
         for act in acts {

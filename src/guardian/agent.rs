@@ -134,8 +134,9 @@ impl Agent {
             self.backlog.push_back(packet);
             self.flush();
         }
-        if matches!(word, ToAgent::Signal(signal) if i32::from(signal.no) == CONT) {
-            // Who continues the guardian means the agent too, which may be stopped and cannot read.
+        if matches!(word, ToAgent::Signal(signal) if signal.is_stop() || i32::from(signal.no) == CONT) {
+            // Who continues the guardian means the agent too, which may be stopped and cannot read. And nobody stops
+            // a run who is not heard.
             let _ = process::kill(self.record.pid, CONT);
         }
     }

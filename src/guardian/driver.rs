@@ -20,7 +20,7 @@ use crate::sys::signals::{Received, Signals};
 use crate::sys::timer::Timer;
 use crate::sys::tree::{self, Owned, Survivor};
 use crate::sys::wait::{self, Waited};
-use crate::sys::{clock, fence, memfd, process, procfs, random};
+use crate::sys::{clock, fence, files, memfd, process, procfs, random};
 
 /// Walks of one look: each meets what was forked during the one before.
 const WALKS: usize = 8;
@@ -75,7 +75,7 @@ impl<'a> Driver<'a> {
             lock: setup.lock,
             caps: setup.caps,
             say,
-            machine: Guardian::new(random::u64(), setup.numbers),
+            machine: Guardian::new(random::u64(), setup.numbers).of_user(files::my_uid()),
             signals: Signals::catch(&caught).map_err(failed("catch signals"))?,
             timer: Timer::new().map_err(failed("make a timer"))?,
             page: Page::create()?,
@@ -182,7 +182,8 @@ impl<'a> Driver<'a> {
             Effect::ReadGrant => {
                 // The clock first: a grant renewed between the two looks is seen as renewed.
                 let now = clock::now();
-                return Some((now, Event::GrantIs(self.page.grant())));
+                let (until, tick) = (self.page.grant(), self.page.tick());
+                return Some((now, Event::GrantIs { until, tick }));
             }
             Effect::Tell(word) => self.tell(&word),
             Effect::Say(said) => (self.say)(&said),

@@ -368,6 +368,19 @@ fn a_grant_that_ends_kills_the_ranks_of_a_stopped_agent_and_nothing_else() {
 }
 
 #[test]
+fn a_stop_reaches_a_stopped_agent() {
+    both(|caps| {
+        let mut case = Case::start("ranks\nstop", caps);
+        let (agent, _) = case.ranks();
+        case.until("stopped agent", |_| (procfs::state(agent) == Some('T')).then_some(()));
+        process::kill(case.pid(), TERM).unwrap();
+        assert_eq!(case.code(), 7);
+        case.assert_nothing_left();
+        assert_eq!(case.read("stderr"), "");
+    });
+}
+
+#[test]
 fn gone_ends_with_its_code_and_leaves_nothing() {
     both(|caps| {
         let mut case = Case::start("ranks\ngone 93", caps);

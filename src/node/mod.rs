@@ -96,7 +96,8 @@ pub fn agent_main() -> Result<std::convert::Infallible, AgentError> {
     let (processes, commands) = processes::channel().map_err(call("its process thread"))?;
     let (inbox, events) = mpsc::unbounded_channel();
     let forward = inbox.clone();
-    let config = Config { caps, guardian: Some(Packets::new(socket)) };
+    let lock = inheritance._lock.as_ref().and_then(|lock| lock.again().ok());
+    let config = Config { caps, guardian: Some(Packets::new(socket)), lock };
     let thread = ProcessThread::new(config, commands, move |event| {
         // Nobody listens any more only when the process is about to end.
         let _ = forward.send(Input::Process(event));

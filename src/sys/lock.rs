@@ -3,7 +3,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -118,13 +118,33 @@ impl Lock {
 
 /// The agent's share of a lock: holds it until dropped, and never hands it on.
 #[derive(Debug)]
-pub struct LockShare(#[expect(dead_code, reason = "held, never used")] OwnedFd);
+pub struct LockShare(File);
 
 impl LockShare {
     /// Takes over an inherited descriptor.
     pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
         memfd::close_on_exec(&fd)?;
-        Ok(Self(fd))
+        Ok(Self(fd.into()))
+    }
+
+    /// The same share once more, for another holder in this process.
+    pub fn again(&self) -> io::Result<Self> {
+        self.0.try_clone().map(Self)
+    }
+
+    /// Removes the lock's file in place of a guardian that is gone, while the lock is still held: whoever opened the
+    /// file before finds another one, or none, behind its name once it has the lock. False: there was nothing of
+    /// ours to remove.
+    pub fn remove(self) -> io::Result<bool> {
+        // Ours already, unless the file was never locked; somebody else's lock is left alone.
+        if self.0.try_lock().is_err() {
+            return Ok(false);
+        }
+        let path = fs::read_link(format!("/proc/self/fd/{}", self.0.as_raw_fd()))?;
+        if !is_still(&path, &self.0)? {
+            return Ok(false);
+        }
+        fs::remove_file(&path).map(|()| true)
     }
 }
 
@@ -200,6 +220,26 @@ mod tests {
         assert!(matches!(take(dir.path(), 42), Err(LockError::Held { .. })));
         drop(share);
         take(dir.path(), 43).unwrap();
+    }
+
+    #[test]
+    fn the_share_removes_the_file_of_a_guardian_that_is_gone() {
+        let dir = tempfile::tempdir().unwrap();
+        let share = |lock: &Lock| LockShare::from_fd(lock.fd().try_clone_to_owned().unwrap()).unwrap();
+        let lock = take(dir.path(), 41).unwrap();
+        let (path, ours) = (lock.path().to_owned(), share(&lock));
+        drop(lock);
+        let held = ours.again().unwrap();
+        assert!(ours.remove().unwrap());
+        assert!(!path.exists());
+        // The name is free at once, and the next one's file is not ours any more.
+        let next = take(dir.path(), 42).unwrap();
+        assert!(!held.remove().unwrap());
+        assert!(path.exists());
+        // Where the lock is somebody else's now, its file stays.
+        let loose = LockShare::from_fd(File::open(&path).unwrap().into()).unwrap();
+        assert!(!loose.remove().unwrap());
+        next.remove().unwrap();
     }
 
     #[test]

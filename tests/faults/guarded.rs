@@ -36,8 +36,7 @@ fn sigkill_of_the_guardian_takes_agent_and_ranks_with_it() {
     gone(&all, Duration::from_secs(10));
     eprintln!("all gone after {:?}", killed.elapsed());
     assert_eq!(running.wait(LONG).code, 128 + 9);
-    // The lock's file of a guardian that could not remove it is no harm: it is free.
-    std::fs::remove_dir_all(scene.path("runtime")).expect("a folder of the scene");
+    // The lock's file, too: the agent removes it in its guardian's place.
     leftovers::assert_none(&scene);
 }
 
@@ -70,6 +69,98 @@ fn a_grant_that_ends_kills_the_ranks_of_a_stopped_agent() {
     for attempt in &journal.attempts[1..] {
         assert!(!attempt.charged && attempt.first_failure.is_none(), "{journal:?}");
     }
+}
+
+#[test]
+fn an_agent_that_stays_stopped_without_a_grant_is_started_again() {
+    let job = Job::new(2, 150);
+    // No restart is paid for: nobody failed.
+    let options = ["--max-restarts=0", "--grant=lease", "--lost-after=6"];
+    let running = job.command(&options, &["--step-time=0.02"]).spawn();
+    job.reaches(0, 1, 12);
+    let agent = running.agent().expect("an agent runs below the guardian");
+    signal(agent, Signal::SIGSTOP);
+    let stopped = Instant::now();
+    gone(&[agent], LONG);
+    let took = stopped.elapsed();
+    eprintln!("the agent was killed after {took:?}");
+    assert!(took > Duration::from_secs(14), "{took:?}: before it could come back by itself");
+    let (ended, journal) = job.finishes(running, LONG);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+    assert!(journal.attempts.iter().skip(1).all(|a| !a.charged && a.first_failure.is_none()), "{journal:?}");
+    for sentence in
+        ["stands still 10 s after its grant ran out", "ended (SIGKILL); starting it again (1 of 3)"]
+    {
+        assert!(ended.stderr.contains(sentence), "{}", ended.stderr);
+    }
+}
+
+/// Two ranks that ignore TERM, stopped with this grace; the agent, once they are being stopped.
+fn stopping(scene: &Scene, grace: &str) -> (Running, i32) {
+    let mut command = RelightCommand::run(scene);
+    command.args(["--nproc-per-node=2", "--shutdown-timeout", grace, "--no-python"]);
+    command.args(["sh", "-c", "trap '' TERM; : >up.$RANK; sleep 1000"]);
+    let running = command.spawn();
+    wait_for("both ranks", LONG, || {
+        let there = |rank: u32| scene.path("exp").join(format!("up.{rank}")).exists();
+        if there(0) && there(1) { Ok(()) } else { Err("not yet".to_owned()) }
+    });
+    let agent = running.agent().expect("an agent runs below the guardian");
+    signal(running.pid(), Signal::SIGTERM);
+    wait_for("the stop", LONG, || {
+        let said = std::fs::read_to_string(scene.path("stderr")).unwrap_or_default();
+        if said.contains("stopping 2 ranks (SIGTERM)") { Ok(()) } else { Err(said) }
+    });
+    (running, agent)
+}
+
+#[test]
+fn a_stop_ends_a_run_whose_agent_is_stopped() {
+    let scene = Scene::new();
+    let mut command = RelightCommand::run(&scene);
+    command.args(["--nproc-per-node=2", "--no-python", "sleep", "1000"]);
+    let running = command.spawn();
+    below_the_agent(&running, 2);
+    let agent = running.agent().expect("an agent runs below the guardian");
+    signal(agent, Signal::SIGSTOP);
+    wait_for("the stopped agent", LONG, || match procfs::read(agent) {
+        Some(p) if p.state == 'T' => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    signal(running.pid(), Signal::SIGTERM);
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    assert!(ended.stderr.contains("stopped by SIGTERM. Exit 143."), "{}", ended.stderr);
+    leftovers::assert_none(&scene);
+}
+
+#[test]
+fn an_agent_that_never_ends_after_a_stop_is_killed_with_its_ranks() {
+    let scene = Scene::new();
+    // Once it has heard: nothing wakes it any more.
+    let (running, agent) = stopping(&scene, "4s");
+    signal(agent, Signal::SIGSTOP);
+    let stopped = Instant::now();
+    let ended = running.wait(LONG);
+    let took = stopped.elapsed();
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    assert!(last.contains("SIGTERM arrived 14 s ago and the agent on this node has not ended"), "{last}");
+    assert!((12..25).contains(&took.as_secs()), "{took:?}");
+    leftovers::assert_none(&scene);
+}
+
+#[test]
+fn an_agent_that_dies_while_it_stops_ends_the_run_with_a_true_sentence() {
+    let scene = Scene::new();
+    let (running, agent) = stopping(&scene, "30s");
+    signal(agent, Signal::SIGKILL);
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
+    let last = ended.stderr.lines().last().unwrap_or_default();
+    let expected = "relight: the agent on this node ended (SIGKILL) while it was stopping (SIGTERM); ending";
+    assert_eq!(last, expected, "{}", ended.stderr);
+    leftovers::assert_none(&scene);
 }
 
 #[test]

@@ -9,7 +9,7 @@
 //! ranks run on, as long as the grant does.
 
 mod handle;
-mod signals;
+pub(super) mod signals;
 mod state;
 mod stop;
 

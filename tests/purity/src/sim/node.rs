@@ -193,8 +193,11 @@ impl World {
                 self.after(10_000, Ev::Guardian(node, id, guardian::Event::Swept { survivors }));
             }
             guardian::Effect::ReadGrant => {
-                let grant = self.nodes[node].grant;
-                self.after(1_000, Ev::Guardian(node, id, guardian::Event::GrantIs(grant)));
+                let until = self.nodes[node].grant;
+                let stands = |p: &AgentProcess| p.frozen > 0 || p.stuck.is_some();
+                let moves = self.nodes[node].agent.as_ref().is_some_and(|p| !stands(p));
+                let tick = if moves { self.now } else { 0 };
+                self.after(1_000, Ev::Guardian(node, id, guardian::Event::GrantIs { until, tick }));
             }
             guardian::Effect::Tell(guardian::ToAgent::Signal(signal)) => {
                 let event = agent::Event::OsSignal {
