@@ -46,7 +46,8 @@ pub struct Console {
     banner: Banner,
     said_banner: bool,
     incident: Option<Incident>,
-    first: Option<FirstFailure>,
+    /// The first failure of the newest incident that has one, as it was told.
+    first: Option<(u64, FirstFailure)>,
     restarted: bool,
     /// A slot went to another node since a world ran last.
     replaced: bool,
@@ -100,8 +101,8 @@ impl Console {
                 self.replaced = true;
                 self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default()
             }
-            Note::RankFailed { first, stopped, .. } => {
-                self.first = Some(first.clone());
+            Note::RankFailed { first, stopped, incident, .. } => {
+                self.first = Some((*incident, first.clone()));
                 vec![format!("{time} {}; {}", first.sentence(), stopped_ranks(*stopped))]
             }
             _ => self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default(),
@@ -232,22 +233,35 @@ impl Console {
             let command = if self.restarted { "details: relight why" } else { "logs: relight logs" };
             return vec![format!("{time} finished     {command} {call}")];
         }
-        let first =
-            self.incident.as_ref().and_then(|i| i.first_failure.clone()).or_else(|| self.first.take());
-        let Some(first) = first.filter(|_| code < 128) else {
+        // What was told counts where it is newer than the last verdict: that one was not written.
+        let told = self.first.take();
+        let newer = |i: &Incident| told.as_ref().is_some_and(|(told, _)| *told > i.incident);
+        let settled = self.incident.take().filter(|i| !newer(i));
+        let first = match &settled {
+            Some(incident) => incident.first_failure.clone(),
+            None => told.map(|(_, first)| first),
+        };
+        let lost = settled.as_ref().map_or(&[][..], |i| &i.lost);
+        if code >= 128 || (first.is_none() && lost.is_empty()) {
             let command = if code < 128 { "details: relight why" } else { "logs: relight logs" };
             return vec![format!("{time} ended: {sentence}. Exit {code}.     {command} {call}")];
-        };
-        let mut lines = vec![format!("{time} ended: {sentence}. Exit {code}.")];
-        lines.extend(self.incident.as_ref().and_then(whole_node));
-        lines.push(format!(
-            "first failure: rank {} (local rank {}, pid {}) on {}: {}",
-            first.rank, first.local_rank, first.pid, first.node, first.exit
-        ));
-        lines.extend(first.words.lines().map(|line| format!("  | {line}")));
-        if let Some(incident) = &self.incident {
-            lines.extend(victims(incident));
         }
+        let mut lines = vec![format!("{time} ended: {sentence}. Exit {code}.")];
+        lines.extend(settled.as_ref().and_then(whole_node));
+        match &first {
+            Some(first) => {
+                lines.push(format!(
+                    "first failure: rank {} (local rank {}, pid {}) on {}: {}",
+                    first.rank, first.local_rank, first.pid, first.node, first.exit
+                ));
+                lines.extend(first.words.lines().map(|line| format!("  | {line}")));
+            }
+            None => {
+                let verb = if lost.len() == 1 { "was" } else { "were" };
+                lines.push(format!("first failure: {} {verb} lost", join(lost)));
+            }
+        }
+        lines.extend(settled.as_ref().map(victims).unwrap_or_default());
         lines.push(format!("details: relight why {call}   logs: {}", self.banner.dir));
         lines
     }

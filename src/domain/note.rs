@@ -129,7 +129,7 @@ pub enum Note {
         node: NodeName,
         /// How long nothing was heard.
         silent: Duration,
-        /// Its slot, if it had one.
+        /// Its slot in the newest world, or in the one that broke; none: it was a spare.
         slot: Option<Slot>,
         /// What confirms it.
         sign: Sign,

@@ -121,6 +121,25 @@ fn s13_two_nodes_lost_together_are_one_new_attempt() {
 }
 
 #[test]
+fn a_killed_node_is_the_cause_and_no_rank_that_lost_its_peer() {
+    let Some(cluster) = Cluster::up(4) else { return };
+    let options = [TWO, &["--nnodes=3", "--spares=1"]].concat();
+    let job = Job::start(&cluster, "cause", &srun("4"), &options, Training { world: 6, ..LONG });
+    job.reached(0, 12);
+    cluster.ok(&["kill-node", "3"]);
+    let (ended, journal, _) = job.finishes_but_for_slurm(s(90), &[1, 2, 4]);
+    let told = &ended.stderr;
+    let lines: Vec<&str> = told.lines().filter(|line| line.contains("relight:")).collect();
+    let with = |text: &str| lines.iter().filter(|line| line.contains(text)).count();
+    assert_eq!((with("is gone"), with("n3 is gone: ")), (1, 1), "{told}");
+    assert_eq!((with(" failed"), with(" died"), with("it was a spare")), (0, 0, 0), "{told}");
+    assert_eq!(with("n3 lost; n4 (spare 1 of 1) takes slot 2, ranks 4-5"), 1, "{told}");
+    let [_, next] = journal.attempts.as_slice() else { panic!("{journal:#?}\n{told}") };
+    assert!(next.after_incident && !next.charged && next.first_failure.is_none(), "{journal:#?}");
+    assert_eq!(journal.verdicts, [None], "{told}");
+}
+
+#[test]
 fn s42_a_link_that_flaps_is_tolerated() {
     let Some(cluster) = Cluster::up(2) else { return };
     let job = Job::start(&cluster, "flaps", &srun("2"), TWO, LONG);

@@ -18,7 +18,7 @@ use super::state::{Busy, Coordinator, Phase};
 impl Coordinator {
     /// Proposes the next world as soon as it can be planned.
     pub(super) fn open(&mut self, now: Now, out: &mut Outbox<Effect>) {
-        if self.append.is_some() {
+        if self.append.is_some() || self.breaking.as_ref().is_some_and(|b| b.open) {
             return;
         }
         let Some(want) = &self.want else { return };

@@ -1,7 +1,10 @@
 //! A world breaks: evidence, verdict, and what follows. One incident for each world, however many ranks fail.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use super::super::exit::ExitKind;
-use super::super::first_failure::{Seen, Standing, first_failure};
+use super::super::first_failure::{Seen, Standing, TIE, first_failure};
 use super::super::ids::{Attempt, NodeName};
 use super::super::mutant::Mutant;
 use super::super::note::Note;
@@ -12,7 +15,8 @@ use super::super::rendezvous;
 use super::super::time::{BootTime, Now};
 use super::super::wire::ExitReport;
 use super::Effect;
-use super::state::{Breaking, Coordinator, Phase, Want};
+use super::doubt::REDIAL;
+use super::state::{Breaking, Coordinator, Peer, Phase, Want};
 
 /// What broke a world.
 enum What {
@@ -127,36 +131,153 @@ impl Coordinator {
             What::Lost(_) | What::Gone(_) | What::RanOut(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
-        let lost: Vec<NodeName> = match &what {
-            What::Lost(node) => vec![node.clone()],
-            What::Failed | What::Gone(_) | What::RanOut(_) => Vec::new(),
+        let suspects = match &first {
+            Some(first) if lost_its_peer(first) => self.missing(attempt),
+            _ => BTreeSet::new(),
         };
+        let open = !suspects.is_empty();
         let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
-        let ran_ms = u64::try_from(ran).unwrap_or(u64::MAX);
-        let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
-        let broken = Broken { first: first.as_ref(), gone: &lost, ran_ms, spares };
-        let verdict = policy::decide(&self.ledger, &broken);
-        self.say_broken(attempt, incident, &what, first.as_ref(), out);
-        let restart = self.ledger.charged() + u32::from(verdict.charged);
-        out.note(Note::Decided {
-            incident,
-            decision: verdict.decision.clone(),
-            restart,
-            max_restarts: self.config.spec.max_restarts,
-            why: verdict.why.clone(),
-        });
         self.breaking = Some(Breaking {
             incident,
             attempt,
             members: self.ledger.world().map(|w| w.members.clone()).unwrap_or_default(),
             since,
-            first: first.clone(),
-            lost: lost.clone(),
-            verdict: verdict.clone(),
+            ran_ms: u64::try_from(ran).unwrap_or(u64::MAX),
+            first: first.filter(|_| !open),
+            lost: match &what {
+                What::Lost(node) => vec![node.clone()],
+                What::Failed | What::Gone(_) | What::RanOut(_) => Vec::new(),
+            },
+            verdict: None,
+            suspects,
+            open_until: open.then(|| self.open_until(now)),
+            open,
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
         });
+        self.phase = Phase::Gathering;
+        if !open {
+            self.decide(now, &what, out);
+        }
+        if self.ending.is_none() {
+            self.order_everybody(now, out);
+        }
+    }
+
+    /// Members that may have ranks of this attempt and of which nobody knows whether they still live.
+    fn missing(&self, attempt: Attempt) -> BTreeSet<NodeName> {
+        let members = self.ledger.world().map_or(&[][..], |w| &w.members);
+        let missing = members.iter().filter(|m| {
+            let busy = self.busy.get(&m.node).is_some_and(|b| b.attempt == attempt);
+            let there = |p: &Peer| p.lost || p.left || (p.linked && !self.in_doubt(&m.node));
+            busy && self.peers.get(&m.node).is_some_and(|p| p.incarnation == m.incarnation && !there(p))
+        });
+        missing.map(|m| m.node.clone()).collect()
+    }
+
+    /// By then a member that is missing is lost, or it has a connection again.
+    fn open_until(&self, now: Now) -> BootTime {
+        now.boot.after(Duration::from_millis(self.config.spec.numbers.lost_ms) + REDIAL)
+    }
+
+    /// Nothing is known yet of the ranks of this suspect.
+    fn is_suspect(&self, broke: &Breaking, node: &NodeName) -> bool {
+        let lost = self.peers.get(node).is_none_or(|p| p.lost);
+        let busy = self.busy.get(node).is_some_and(|b| b.attempt == broke.attempt);
+        busy && !lost && !self.is_another(node)
+    }
+
+    /// Its agent is another one than that of the newest world.
+    fn is_another(&self, node: &NodeName) -> bool {
+        let member = self.ledger.member(node).map(|m| m.incarnation);
+        member.is_some_and(|life| self.peers.get(node).is_some_and(|p| p.incarnation != life))
+    }
+
+    /// Whether a rank that lost its peer was the first to fail is decided when it is known of every member
+    /// that was missing what became of it. Until then nobody is blamed, and no world is opened; ranks are
+    /// stopped all the same. That costs no time: the ranks of a new world wait for those nodes anyway.
+    pub(super) fn judge(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if self.phase != Phase::Gathering || self.ending.is_some() {
+            return;
+        }
+        let Some(broke) = self.breaking.as_ref().filter(|b| self.ledger.attempt() == Some(b.attempt)) else {
+            return;
+        };
+        if broke.open {
+            if let Some((what, first)) = self.judged(now, broke) {
+                self.decide_again(now, &what, first, out);
+            }
+            return;
+        }
+        let opening = self.append.as_ref().is_some_and(|f| matches!(f.record.body, Body::Attempt(_)));
+        if opening || !broke.first.as_ref().is_some_and(lost_its_peer) {
+            return;
+        }
+        if let Some(node) = broke.lost.first().cloned() {
+            self.decide_again(now, &What::Lost(node), None, out);
+        } else if broke.open_until.is_none() {
+            // It was told already, and only now somebody is missing.
+            let (suspects, until) = (self.missing(broke.attempt), self.open_until(now));
+            if let Some(broke) = self.breaking.as_mut().filter(|_| !suspects.is_empty()) {
+                (broke.suspects, broke.open, broke.open_until) = (suspects, true, Some(until));
+            }
+        }
+    }
+
+    /// What broke the world, as soon as that can be told.
+    fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
+        let ends: Vec<Seen> = broke.ends.values().cloned().collect();
+        let first = self.blame(now, &ends).0;
+        if first.as_ref().is_some_and(|f| !lost_its_peer(f)) {
+            return Some((What::Failed, first));
+        }
+        let late = broke.open_until.is_some_and(|at| now.boot >= at);
+        if !late && broke.suspects.iter().any(|n| self.is_suspect(broke, n)) {
+            return None;
+        }
+        // Stopped before anybody failed and before we asked for it: by its guardian or by its grant.
+        let earlier = ends.iter().find(|s| s.report.ours && s.at.after(TIE) < broke.since);
+        let another = || broke.suspects.iter().find(|n| self.is_another(n));
+        Some(if let Some(node) = broke.lost.first() {
+            (What::Lost(node.clone()), None)
+        } else if let Some(node) = another() {
+            (What::Gone(node.clone()), None)
+        } else if let Some(end) = earlier {
+            (What::RanOut(end.node.clone()), None)
+        } else {
+            (What::Failed, first)
+        })
+    }
+
+    fn decide_again(&mut self, now: Now, what: &What, first: Option<FirstFailure>, out: &mut Outbox<Effect>) {
+        if let Some(broke) = &mut self.breaking {
+            (broke.first, broke.open) = (first, false);
+        }
+        self.decide(now, what, out);
+    }
+
+    /// Decides what follows from the world that broke last, or decides it again.
+    fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
+        let Some(broke) = &self.breaking else { return };
+        let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
+        let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
+        let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
+        let broken = Broken { first: first.as_ref(), gone: &lost, ran_ms, spares };
+        let verdict = policy::decide(&self.ledger, &broken);
+        if before.as_ref() != Some(&verdict) {
+            self.say_broken(attempt, incident, what, first.as_ref(), out);
+            out.note(Note::Decided {
+                incident,
+                decision: verdict.decision.clone(),
+                restart: self.ledger.charged() + u32::from(verdict.charged),
+                max_restarts: self.config.spec.max_restarts,
+                why: verdict.why.clone(),
+            });
+        }
+        if let Some(broke) = &mut self.breaking {
+            broke.verdict = Some(verdict.clone());
+        }
         if let Decision::Stop { code } = verdict.decision {
             let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
@@ -176,8 +297,6 @@ impl Coordinator {
             replace,
             why: verdict.why,
         });
-        self.phase = Phase::Gathering;
-        self.order_everybody(now, out);
     }
 
     fn say_broken(
@@ -228,8 +347,8 @@ impl Coordinator {
 
     /// No world follows for a while: the verdict does not wait for one.
     pub(super) fn settle_late(&mut self, now: Now) {
-        let settle = std::time::Duration::from_millis(self.config.spec.numbers.settle_ms);
-        let due = |b: &mut Breaking| b.stopped.is_some() && now.boot.since(b.since) >= settle;
+        let settle = Duration::from_millis(self.config.spec.numbers.settle_ms);
+        let due = |b: &mut Breaking| !b.open && b.stopped.is_some() && now.boot.since(b.since) >= settle;
         if self.append.is_none()
             && let Some(broke) = self.breaking.take_if(due)
         {
@@ -247,7 +366,7 @@ impl Coordinator {
         let mut why = incident_why(&incident);
         // No attempt record tells why nothing was started again.
         if matches!(incident.decision, Decision::Stop { .. }) {
-            why.extend(broke.verdict.why.last().cloned());
+            why.extend(broke.verdict.as_ref().and_then(|v| v.why.last().cloned()));
         }
         self.propose(now, Body::Incident(incident), why, out);
     }
@@ -272,7 +391,8 @@ impl Coordinator {
             first_failure: first,
             lost: broke.lost.clone(),
             victims: victims.collect(),
-            decision: broke.verdict.decision.clone(),
+            // Without one the run was ended before it could be decided.
+            decision: broke.verdict.as_ref().map_or(Decision::Restart, |v| v.decision.clone()),
             stopped_ms: ms(broke.stopped.unwrap_or(now.boot)),
             running_ms: broke.running.map(ms),
         }

@@ -294,6 +294,7 @@ impl Coordinator {
 
     /// What can be done next. Called after every event, so that no path has to remember it.
     pub(super) fn go_on(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        self.judge(now, out);
         match self.phase {
             Phase::Gathering => {
                 self.open(now, out);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::ids::{Attempt, Incarnation, NodeName, Seq};
+use super::super::ids::{Attempt, Incarnation, NodeName, Seq, Slot};
 use super::super::mutant::Mutant;
 use super::super::note::{Note, Sign, Stale};
 use super::super::outbox::Outbox;
@@ -193,10 +193,20 @@ impl Coordinator {
         peer.lost = true;
         peer.linked = false;
         self.doubts.remove(node);
-        out.note(Note::NodeLost { node: node.clone(), silent, slot: self.ledger.slot(node), sign });
+        out.note(Note::NodeLost { node: node.clone(), silent, slot: self.slot_of(node), sign });
         out.put(Effect::CloseGrants { node: node.clone() });
         out.put(Effect::Disconnect { node: node.clone() });
         self.node_gone(now, node, true, out);
+    }
+
+    /// Its slot in the newest world, or in the one before if it was left out and never came back since.
+    fn slot_of(&self, node: &NodeName) -> Option<Slot> {
+        let left_out = || {
+            let before = self.before.as_ref()?.members.iter().find(|m| m.node == *node)?;
+            let same = self.peers.get(node).is_some_and(|p| p.incarnation == before.incarnation);
+            (same && !self.ledger.voters().contains(node)).then_some(before.slot)
+        };
+        self.ledger.slot(node).or_else(left_out)
     }
 
     fn never_came(&mut self, node: &NodeName) {

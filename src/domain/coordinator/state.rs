@@ -143,9 +143,17 @@ pub(super) struct Breaking {
     pub(super) attempt: Attempt,
     pub(super) members: Vec<Member>,
     pub(super) since: BootTime,
+    pub(super) ran_ms: u64,
     pub(super) first: Option<FirstFailure>,
     pub(super) lost: Vec<NodeName>,
-    pub(super) verdict: Verdict,
+    /// None before it is decided.
+    pub(super) verdict: Option<Verdict>,
+    /// Members that were missing when a rank lost its peer.
+    pub(super) suspects: BTreeSet<NodeName>,
+    /// It is not known what became of them, and nothing is decided.
+    pub(super) open: bool,
+    /// It is decided by then, whatever is known.
+    pub(super) open_until: Option<BootTime>,
     pub(super) ends: BTreeMap<Rank, Seen>,
     pub(super) stopped: Option<BootTime>,
     pub(super) running: Option<BootTime>,
@@ -390,6 +398,9 @@ impl Coordinator {
             && let Some(Breaking { since, stopped: Some(_), .. }) = self.breaking
         {
             at = earlier(at, Some(since.after(ms(numbers.settle_ms))));
+        }
+        if let (Phase::Gathering, Some(broke)) = (self.phase, self.breaking.as_ref().filter(|b| b.open)) {
+            at = earlier(at, broke.open_until);
         }
         if let Some(ending) = self.ending.as_ref().filter(|_| !self.busy.is_empty()) {
             at = earlier(at, Some(ending.since.after(self.longest_stop(ending))));

@@ -14,6 +14,7 @@ use super::super::wire::{
 };
 use super::*;
 
+mod blame;
 mod deciding;
 mod doubt;
 mod members;
