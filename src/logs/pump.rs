@@ -27,6 +27,9 @@ const CHUNK: usize = 64 << 10;
 const TURN: usize = 256 << 10;
 /// What a drain reads at most where the pipe's size cannot be asked, in bytes.
 const DRAIN: usize = 1 << 20;
+/// With more ranks than this a round is followed by a rest of a microsecond for each, at most [`REST`].
+const MANY: usize = 64;
+const REST: Duration = Duration::from_millis(5);
 /// This thread did not run when a wait ends so much later than asked.
 const STALL: Duration = Duration::from_secs(1);
 
@@ -299,6 +302,11 @@ impl State {
             }
             self.serve_worker(Instant::now());
             self.answer_flushes(Instant::now());
+            if self.ranks.len() > MANY {
+                // A look at thousands of pipes for each of thousands of wake-ups: better a few together.
+                let ranks = u64::try_from(self.ranks.len()).unwrap_or(u64::MAX);
+                std::thread::sleep(Duration::from_micros(ranks).min(REST));
+            }
         }
     }
 

@@ -288,7 +288,7 @@ impl Life {
         let hooks = AgentHooks {
             line,
             teller: self.teller.clone(),
-            board,
+            board: board.clone(),
             beats,
             page: self.page.clone(),
             numbers: self.boot.spec.numbers.clone(),
@@ -300,7 +300,9 @@ impl Life {
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);
         let (_, empty) = mpsc::unbounded_channel();
         tasks::spawn(agent.run(std::mem::replace(&mut self.events, empty)));
-        Ok(wait_for_all(&mut finished, leads.is_some()).await)
+        let code = wait_for_all(&mut finished, leads.is_some()).await;
+        board.flush();
+        Ok(code)
     }
 
     /// Where others reach this node, best address first; none in a launch of one machine.
