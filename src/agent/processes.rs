@@ -39,6 +39,11 @@ const FLUSH: Duration = Duration::from_secs(1);
 /// How long everything below is killed and reaped once the guardian is gone.
 const ORPHANED: Duration = Duration::from_secs(2);
 
+/// How long the children may be left alone after a look at all of them took as long.
+const LONGEST_REST: Duration = Duration::from_millis(50);
+/// Commands are carried out for so long at most before anything else is looked at.
+const TURN: Duration = Duration::from_millis(20);
+
 /// One worker process: store, logs, probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WorkerId(pub u32);
@@ -221,6 +226,10 @@ pub struct ProcessThread<F> {
     lock: Option<LockShare>,
     table: Table<F>,
     exit: Option<(i32, BootTime)>,
+    /// The children are not looked at before.
+    rest: BootTime,
+    /// Commands wait: the next turn comes at once.
+    more: bool,
 }
 
 impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
@@ -239,6 +248,8 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
             lock: config.lock,
             table: Table::new(config.caps, events),
             exit: None,
+            rest: BootTime(0),
+            more: false,
         })
     }
 
@@ -250,8 +261,13 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
             if ready.signals {
                 self.take_signals();
             }
-            if ready.child || self.table.child_changed {
+            let begun = clock::boot();
+            if (ready.child || self.table.child_changed) && begun >= self.rest {
                 self.table.settle();
+                // A look at thousands takes a while, and one end of thousands follows another: what ends meanwhile
+                // is seen together.
+                let now = clock::boot();
+                self.rest = now.after(now.since(begun).min(LONGEST_REST));
             }
             self.take_commands();
             self.table.sweep();
@@ -284,8 +300,11 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
             watches.push(link.watch());
         }
         let first_child = watches.len();
-        watches.extend(self.table.descriptors().map(Watch::read));
-        let timeout = self.deadline().map(|deadline| deadline.since(clock::boot()));
+        let now = clock::boot();
+        if now >= self.rest {
+            watches.extend(self.table.descriptors().map(Watch::read));
+        }
+        let timeout = self.deadline(now).map(|deadline| deadline.since(now));
         match poll::wait(&watches, timeout) {
             Ok(ready) => Ready {
                 signals: ready.get(1).copied().unwrap_or(true),
@@ -300,8 +319,12 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
         }
     }
 
-    fn deadline(&self) -> Option<BootTime> {
-        earlier(self.table.deadline(), self.exit.map(|(_, deadline)| deadline))
+    fn deadline(&self, now: BootTime) -> Option<BootTime> {
+        if self.more {
+            return Some(now);
+        }
+        let own = earlier(self.exit.map(|(_, deadline)| deadline), (now < self.rest).then_some(self.rest));
+        earlier(self.table.deadline(), own)
     }
 
     fn take_signals(&mut self) {
@@ -316,6 +339,8 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
 
     fn take_commands(&mut self) {
         self.inbox.wake.clear();
+        let begun = clock::boot();
+        self.more = false;
         while let Ok(command) = self.inbox.commands.try_recv() {
             match command {
                 Command::Spawn { op, rank, request } => self.table.spawn(op, rank, &request),
@@ -332,6 +357,11 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
                 Command::Exit(code) => {
                     self.exit.get_or_insert((code, clock::boot().after(FLUSH)));
                 }
+            }
+            // Thousands of starts take seconds; signals and the guardian do not wait for them.
+            if clock::boot().since(begun) >= TURN {
+                self.more = true;
+                return;
             }
         }
     }

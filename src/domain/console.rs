@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::errno::errno_name;
 use super::exit::signal_name;
 use super::ids::{Attempt, NodeName, Rank, RunId};
 use super::note::{Note, Replaced, Sign};
@@ -198,6 +199,9 @@ impl Console {
             }
             Note::AllStopped { took } => format!("all ranks stopped in {}", human(*took)),
             Note::StoreTrouble { text, since } => store_trouble(text, *since),
+            Note::LogsDisabled { path, errno } => {
+                format!("logs: {path} cannot be written: {}; going on without", errno_name(*errno))
+            }
             Note::StoreBack { after } => {
                 format!("the run directory can be written again after {}", human(*after))
             }

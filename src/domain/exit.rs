@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::errno::errno_name;
 use super::time::BootTime;
 
 /// What the kernel said of one rank's end.
@@ -79,7 +80,9 @@ impl fmt::Display for ExitKind {
                 f.write_str(&signal_name(*no))?;
                 if *core { f.write_str(" (core dumped)") } else { Ok(()) }
             }
-            Self::NeverStarted { errno, what } => write!(f, "could not start: {what}: errno {errno}"),
+            Self::NeverStarted { errno, what } => {
+                write!(f, "could not start: {what}: {}", errno_name(*errno))
+            }
             Self::Lost => f.write_str("lost with its node"),
         }
     }

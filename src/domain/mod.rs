@@ -12,6 +12,7 @@ pub mod authority;
 pub mod console;
 pub mod coordinator;
 pub mod env;
+pub mod errno;
 pub mod exit;
 pub mod exit_code;
 pub mod first_failure;

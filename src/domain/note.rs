@@ -282,6 +282,13 @@ pub enum Note {
         /// For how long it did not.
         after: Duration,
     },
+    /// A file of the ranks' output cannot be written; the console and other files go on.
+    LogsDisabled {
+        /// Which, the first of its kind.
+        path: String,
+        /// The kernel's error number.
+        errno: i32,
+    },
     /// An append came back.
     Written {
         /// Its number.
@@ -374,9 +381,14 @@ pub enum Note {
 }
 
 impl Note {
-    /// An agent speaks to people only where no coordinator can, and as one of all.
+    /// An agent speaks to people only where no coordinator can, as one of all, and of its own files.
     #[must_use]
     pub fn is_for_people(&self) -> bool {
-        matches!(self, Self::GaveUp { speaks: true, .. } | Self::LeaderGone { speaks: true, .. })
+        matches!(
+            self,
+            Self::GaveUp { speaks: true, .. }
+                | Self::LeaderGone { speaks: true, .. }
+                | Self::LogsDisabled { .. }
+        )
     }
 }

@@ -18,6 +18,25 @@ pub(super) struct Disabled {
     pub(super) errno: i32,
 }
 
+/// Makes the directory and writes one byte there: a full disk lets files be made and refuses what is in them.
+pub(super) fn try_directory(dir: &Path, trouble: &mut Vec<Disabled>) {
+    let probe = dir.join(format!(".probe-{}", std::process::id()));
+    let tried = fs::create_dir_all(dir).and_then(|()| {
+        let written = File::create(&probe).and_then(|mut file| {
+            file.write_all(b"\n")?;
+            // A file server says only now that its disk is full.
+            file.sync_data()
+        });
+        let _ = fs::remove_file(&probe);
+        written
+    });
+    if let Err(e) = tried {
+        // Ours, and empty if it is new.
+        let _ = fs::remove_dir(dir);
+        trouble.push(Disabled { path: dir.into(), errno: e.raw_os_error().unwrap_or(0) });
+    }
+}
+
 /// An append-only file. After an error it takes everything and writes nothing.
 #[derive(Debug)]
 pub(super) struct Sink {

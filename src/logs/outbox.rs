@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use super::pump::Trouble;
-use super::wire::{Source, Stream, ToPump};
+use super::wire::{Source, Stream, ToPump, ToWorker};
 use crate::ipc::frame;
 
 /// What one queued frame costs beside its bytes.
@@ -82,8 +82,12 @@ pub(super) struct Outbox {
     front_tries: u8,
     pushed: u64,
     popped: u64,
-    /// When a worker last acknowledged something new, or was attached.
+    /// When a worker last acknowledged something new, or was attached in the place of one that had.
     progress: Instant,
+    /// Some worker took something, ever.
+    taken: bool,
+    /// The last one that was let go of had taken something.
+    worked: bool,
 }
 
 impl Outbox {
@@ -102,6 +106,8 @@ impl Outbox {
             pushed: 0,
             popped: 0,
             progress: now,
+            taken: false,
+            worked: false,
         }
     }
 
@@ -162,6 +168,17 @@ impl Outbox {
         self.progress
     }
 
+    /// Our own lines that wait, where no worker has ever taken anything.
+    pub(super) fn unsaid(&self) -> Vec<u8> {
+        let mut text = Vec::new();
+        for entry in self.entries.iter().filter(|_| !self.taken) {
+            if let Ok(ToWorker::Say { bytes, .. }) = frame::read(&mut &entry.bytes[..]) {
+                text.extend_from_slice(&bytes.0);
+            }
+        }
+        text
+    }
+
     pub(super) fn held(&self) -> usize {
         self.held
     }
@@ -197,10 +214,14 @@ impl Outbox {
     /// A new worker; it gets `preamble` and then everything that is not acknowledged. What the old one wrote
     /// and did not acknowledge appears twice. Returns the load of a frame that was given up.
     pub(super) fn attach(&mut self, socket: UnixStream, preamble: Vec<u8>, now: Instant) -> io::Result<Load> {
+        let worked = self.conn.as_ref().map_or(self.worked, |conn| conn.acked > 0);
         let lost = self.detach();
         socket.set_nonblocking(true)?;
         let front_at = preamble.len() as u64;
-        self.progress = now;
+        // Workers that come and go and take nothing are no progress.
+        if worked {
+            self.progress = now;
+        }
         self.attached += 1;
         self.conn = Some(Conn {
             socket,
@@ -218,7 +239,7 @@ impl Outbox {
 
     /// Lets go of the worker. Returns the load of a frame that was given up.
     pub(super) fn detach(&mut self) -> Load {
-        self.conn.take()?;
+        self.worked = self.conn.take()?.acked > 0;
         let under_way = self.sent > 0 || self.offset > 0;
         (self.sent, self.offset) = (0, 0);
         if !under_way {
@@ -306,6 +327,7 @@ impl Outbox {
     fn acknowledged(&mut self, total: u64, now: Instant) -> Result<(), Trouble> {
         let Some(conn) = &mut self.conn else { return Ok(()) };
         if total > conn.acked {
+            self.taken = true;
             conn.acked = total;
             conn.progress = now;
             self.progress = now;

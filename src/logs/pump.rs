@@ -27,6 +27,9 @@ const CHUNK: usize = 64 << 10;
 const TURN: usize = 256 << 10;
 /// What a drain reads at most where the pipe's size cannot be asked, in bytes.
 const DRAIN: usize = 1 << 20;
+/// With more ranks than this a round is followed by a rest of a microsecond for each, at most [`REST`].
+const MANY: usize = 64;
+const REST: Duration = Duration::from_millis(5);
 /// This thread did not run when a wait ends so much later than asked.
 const STALL: Duration = Duration::from_secs(1);
 
@@ -85,7 +88,9 @@ pub enum Event {
     /// The worker was let go of: kill it, start another one and [`Handle::attach`] it. Told once per
     /// attached worker.
     WorkerTrouble(Trouble),
-    /// A file cannot be written (`errno`) and is given up for this worker's life; the console goes on.
+    /// A new worker runs, and the log directory can be written.
+    Ready,
+    /// A file (or the log directory, at a worker's start) cannot be written (`errno`) and is given up for this worker's life; the console goes on.
     FileDisabled {
         /// Which.
         path: PathBuf,
@@ -124,6 +129,7 @@ enum Command {
     Say(Stream, Vec<u8>),
     Reveal(Source, Tail),
     Flush(Duration, Reply<Flushed>),
+    Unsaid(Reply<Vec<u8>>),
     Attach(OwnedFd),
     Stop,
 }
@@ -171,6 +177,11 @@ impl Handle {
     /// nothing of it has moved for `patience`.
     pub fn flush(&self, patience: Duration, reply: impl FnOnce(Flushed) + Send + 'static) {
         self.send(Command::Flush(patience, Box::new(reply)));
+    }
+
+    /// Gives our own lines that wait, where no worker has ever taken anything: nobody else will say them.
+    pub fn unsaid(&self, reply: impl FnOnce(Vec<u8>) + Send + 'static) {
+        self.send(Command::Unsaid(Box::new(reply)));
     }
 
     /// Hands over the socket (a stream) of a new worker; an earlier one is let go of.
@@ -291,6 +302,11 @@ impl State {
             }
             self.serve_worker(Instant::now());
             self.answer_flushes(Instant::now());
+            if self.ranks.len() > MANY {
+                // A look at thousands of pipes for each of thousands of wake-ups: better a few together.
+                let ranks = u64::try_from(self.ranks.len()).unwrap_or(u64::MAX);
+                std::thread::sleep(Duration::from_micros(ranks).min(REST));
+            }
         }
     }
 
@@ -419,6 +435,7 @@ impl State {
             Command::Flush(patience, reply) => {
                 self.flushes.push(Flush { target: self.outbox.mark(), since: now, patience, reply });
             }
+            Command::Unsaid(reply) => reply(self.outbox.unsaid()),
             Command::Attach(socket) => {
                 match self.outbox.attach(UnixStream::from(socket), self.preamble.clone(), now) {
                     Ok(lost) => self.count_lost(lost),
@@ -474,11 +491,13 @@ impl State {
         let events = &mut self.events;
         let served = self
             .outbox
-            .read(now, |message| {
-                if let ToPump::Disabled { path, errno } = message {
+            .read(now, |message| match message {
+                ToPump::Ready => events(Event::Ready),
+                ToPump::Disabled { path, errno } => {
                     let path = PathBuf::from(std::ffi::OsString::from_vec(path.0.into_owned()));
                     events(Event::FileDisabled { path, errno });
                 }
+                ToPump::Ack(_) | ToPump::Shown(_) => {}
             })
             .and_then(|()| self.outbox.write());
         let trouble = match served {

@@ -41,6 +41,8 @@ pub enum Show {
 pub struct LogSpec {
     /// `<log_dir>/<run_id>_<node>`; without one there are no files. Must be UTF-8.
     pub dir: Option<PathBuf>,
+    /// The directory is made and tried at a worker's start; not where somebody else makes the one above it.
+    pub try_dir: bool,
     /// Streams that go to files only.
     pub redirects: StreamMap,
     /// Streams that go to files and, behind a prefix, to the console.
@@ -61,6 +63,7 @@ impl Default for LogSpec {
     fn default() -> Self {
         Self {
             dir: None,
+            try_dir: false,
             redirects: StreamMap::default(),
             tee: StreamMap::default(),
             console: None,

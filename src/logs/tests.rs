@@ -43,7 +43,9 @@ impl Bench {
         change(&mut config);
         let (tell, events) = channel();
         let pump = Pump::start(config, move |e| {
-            let _ = tell.send(e);
+            if e != Event::Ready {
+                let _ = tell.send(e);
+            }
         })
         .unwrap();
         Self { pump, events }
@@ -564,4 +566,82 @@ fn a_worker_writes_everything_after_its_agent_died() {
     assert_eq!(collect(out).join().unwrap(), b"relight: bye\n");
     let combined = String::from_utf8(read(dir.path().join("attempt_0/combined.log"))).unwrap();
     assert!(combined.contains("] no end\n") && combined.contains(" - stdout] relight: bye\n"), "{combined}");
+}
+
+/// Attaches worker after worker that ends at once, until it is dropped.
+struct Doomed(std::sync::Arc<std::sync::atomic::AtomicBool>, Option<JoinHandle<()>>);
+
+impl Doomed {
+    fn new(pump: Handle) -> Self {
+        let over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = over.clone();
+        let thread = std::thread::spawn(move || {
+            while !seen.load(std::sync::atomic::Ordering::Relaxed) {
+                let (ours, its) = UnixStream::pair().unwrap();
+                drop(its);
+                pump.attach(ours.into());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        Self(over, Some(thread))
+    }
+}
+
+impl Drop for Doomed {
+    fn drop(&mut self) {
+        self.0.store(true, std::sync::atomic::Ordering::Relaxed);
+        self.1.take().unwrap().join().unwrap();
+    }
+}
+
+#[test]
+fn workers_that_take_nothing_are_no_progress_and_our_words_come_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let bench = Bench::new(files_only(dir.path()), |_| ());
+    let doomed = Doomed::new(bench.handle());
+    bench.handle().say(Stream::Err, "the reason\n");
+    // One that waits for them for ever gets no answer, and the bench panics.
+    let f = bench.flush(Duration::from_millis(200));
+    assert!(!f.complete && f.left > 0, "{f:?}");
+    let unsaid = || {
+        let (tell, answer) = channel();
+        bench.handle().unsaid(move |text| {
+            let _ = tell.send(text);
+        });
+        answer.recv_timeout(PATIENCE).expect("an answer")
+    };
+    assert_eq!(unsaid(), b"the reason\n");
+    drop(doomed);
+    let worker = bench.worker(null(), null());
+    bench.flushed();
+    bench.handle().say(Stream::Err, "more\n");
+    assert_eq!(unsaid(), b"", "once a worker took something it is the one to say it");
+    drop(bench);
+    worker.join().unwrap();
+}
+
+#[test]
+fn a_worker_says_first_whether_its_directory_can_be_written() {
+    let first = |dir: std::path::PathBuf| {
+        let (tell, events) = channel();
+        let spec = LogSpec { dir: Some(dir), try_dir: true, ..LogSpec::default() };
+        let pump = Pump::start(Config::new(spec), move |e| {
+            let _ = tell.send(e);
+        })
+        .unwrap();
+        let (ours, its) = UnixStream::pair().unwrap();
+        pump.handle().attach(ours.into());
+        let worker = std::thread::spawn(move || worker::serve(its, null(), null()));
+        let event = events.recv_timeout(PATIENCE).expect("an event");
+        drop(pump);
+        worker.join().unwrap();
+        event
+    };
+    let dir = tempfile::tempdir().unwrap();
+    assert_eq!(first(dir.path().join("new/one")), Event::Ready);
+    assert_eq!(fs::read_dir(dir.path().join("new/one")).unwrap().count(), 0, "nothing is left there");
+    let file = dir.path().join("file");
+    fs::write(&file, "").unwrap();
+    let path = file.join("x");
+    assert_eq!(first(path.clone()), Event::FileDisabled { path, errno: 20 });
 }

@@ -121,6 +121,8 @@ pub(super) enum ToPump<'a> {
     Ack(u64),
     /// So many bytes of frames of this connection are on the console too.
     Shown(u64),
+    /// The spec is understood, and its directory can be written.
+    Ready,
     /// A file could not be written and is given up.
     Disabled { path: Blob<'a>, errno: i32 },
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::console::Console;
-use super::files::{Combined, Disabled, Sink};
+use super::files::{self, Combined, Disabled, Sink};
 use super::lines::{LONGEST, Owner, Piece, Splitter};
 use super::pump::dropped_marker;
 use super::spec::{LogSpec, Show};
@@ -48,7 +48,10 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
     };
     let mut input = Counted { inner: BufReader::with_capacity(BUFFER, socket), total: 0 };
     let mut worker = match frame::read(&mut input) {
-        Ok(ToWorker::Spec(spec)) => Worker::new(spec, console),
+        Ok(ToWorker::Spec(spec)) => {
+            look_at_directory(&spec, &replies);
+            Worker::new(spec, console)
+        }
         Err(FrameError::Closed) => return 0,
         _ => return 1,
     };
@@ -62,8 +65,7 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
                 reply(&replies, &ToPump::Ack(acked));
             }
             for gone in worker.trouble.drain(..) {
-                let path = Blob(Cow::Borrowed(gone.path.as_os_str().as_bytes()));
-                reply(&replies, &ToPump::Disabled { path, errno: gone.errno });
+                disabled(&replies, &gone);
             }
         }
         match frame::read(&mut input) {
@@ -75,6 +77,23 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
     };
     worker.end();
     code
+}
+
+/// Says whether the log directory can be written, before anything depends on it.
+fn look_at_directory(spec: &LogSpec, replies: &Mutex<UnixStream>) {
+    let mut trouble = Vec::new();
+    if let Some(dir) = spec.dir.as_ref().filter(|_| spec.try_dir) {
+        files::try_directory(dir, &mut trouble);
+    }
+    match trouble.first() {
+        Some(gone) => disabled(replies, gone),
+        None => reply(replies, &ToPump::Ready),
+    }
+}
+
+fn disabled(to: &Mutex<UnixStream>, gone: &Disabled) {
+    let path = Blob(Cow::Borrowed(gone.path.as_os_str().as_bytes()));
+    reply(to, &ToPump::Disabled { path, errno: gone.errno });
 }
 
 /// The agent may be gone: what it sent is written all the same.

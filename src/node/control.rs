@@ -4,7 +4,6 @@
 use std::cell::{Cell, RefCell};
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -12,13 +11,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::sync::oneshot;
 use tokio::task::LocalSet;
 
 use super::beats::{Beats, Listeners, Parts as BeatParts};
 use super::finding::Found;
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
 use super::link::{Line, Names, Search};
+use super::output::{Output, Why};
 use super::probe::Probe;
 use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
@@ -26,7 +25,7 @@ use super::tasks;
 use super::telemetry;
 use super::teller::Teller;
 use super::whereabouts::Whereabouts;
-use super::workers::{LOGS, STORE, Workers};
+use super::workers::{Ends, STORE, Workers};
 use super::{Boot, Inheritance};
 use crate::agent::driver::{Driver as AgentDriver, Input, Parts as AgentParts};
 use crate::agent::processes::{Command, ProcessEvent, Processes};
@@ -34,6 +33,7 @@ use crate::coordinator::driver::Driver as CoordinatorDriver;
 use crate::domain::agent::AgentConfig;
 use crate::domain::console::Console;
 use crate::domain::coordinator::{Coordinator, CoordinatorConfig, Event as CoordinatorEvent, SNAPSHOT_EVERY};
+use crate::domain::errno::errno_name;
 use crate::domain::exit_code;
 use crate::domain::guardian::{Start, ToAgent, ToGuardian};
 use crate::domain::ids::Term;
@@ -43,7 +43,7 @@ use crate::domain::record::Ground;
 use crate::domain::spec::{GrantMode, LaunchPlace};
 use crate::domain::wire::Survivor;
 use crate::ipc::guardian::{decode, encode};
-use crate::logs::pump::{Config as PumpConfig, Event as PumpEvent, Handle, Pump, PumpError};
+use crate::logs::spec::LogSpec;
 use crate::net::secret::Secret;
 use crate::net::tcp;
 use crate::store::hint::{HINT_VERSION, Hint};
@@ -53,8 +53,6 @@ use crate::sys::{addresses, procfs, random};
 
 /// How long the store worker may take to write what is left at the end.
 const STORE_FLUSH: Duration = Duration::from_secs(2);
-/// The last output may take as long as it likes while it moves; so long without a move ends it.
-const LOG_FLUSH: Duration = Duration::from_secs(5);
 /// After the agent said that it goes: how long the coordinator may still have work.
 const PARTING: Duration = Duration::from_secs(6);
 /// How often the control thread says that it lives, where beats tell it to others.
@@ -67,6 +65,7 @@ pub(crate) struct Parts {
     pub(crate) inbox: UnboundedSender<Input>,
     pub(crate) events: UnboundedReceiver<Input>,
     pub(crate) ignore_hangup: bool,
+    pub(crate) ends: Ends,
 }
 
 /// Why nothing runs, or nothing more.
@@ -114,11 +113,15 @@ fn leave(processes: &Processes, code: u8) {
 }
 
 async fn main(parts: Parts) {
-    let Parts { inheritance, processes, inbox, events, ignore_hangup } = parts;
+    let Parts { inheritance, processes, inbox, events, ignore_hangup, ends } = parts;
     let Inheritance { boot, page, image, _lock: lock } = inheritance;
-    let workers = Rc::new(Workers { image, env: boot.worker_env.clone(), processes: processes.clone() });
-    let pump = match start_pump(&boot, &workers) {
-        Ok(pump) => pump,
+    let workers =
+        Rc::new(Workers { image, env: boot.worker_env.clone(), processes: processes.clone(), ends });
+    // What lies in the run directory is made with it, and refused with it.
+    let apart = boot.context.log_dir.as_ref().is_some_and(|dir| !dir.starts_with(&boot.context.run_dir));
+    let logs = LogSpec { try_dir: apart, ..boot.logs.clone() };
+    let output = match Output::start(logs, &workers) {
+        Ok(output) => output,
         Err(error) => return give_up(&processes, &error),
     };
     let coordinator = Rc::new(RefCell::new(None));
@@ -126,10 +129,11 @@ async fn main(parts: Parts) {
         Ok(both) => both,
         Err(error) => return give_up(&processes, &error),
     };
-    telemetry::begin(&boot.worker_env, pump.handle());
+    telemetry::begin(&boot.worker_env, output.handle());
     tasks::spawn(task.run());
     let console = Console::new(boot.banner.clone());
-    let teller = Teller::new(console, pump.handle(), store.clone(), boot.context.node.clone());
+    let teller = Teller::new(console, output.handle(), store.clone(), boot.context.node.clone());
+    output.tell(&teller);
     let mut life = Life {
         boot,
         page: Arc::new(page),
@@ -137,7 +141,7 @@ async fn main(parts: Parts) {
         inbox,
         events,
         ignore_hangup,
-        pump: pump.handle(),
+        output,
         store,
         probe: Probe::new(workers),
         bereaved: Rc::default(),
@@ -158,32 +162,7 @@ async fn main(parts: Parts) {
     life.finish().await;
     leave(&processes, code);
     // Held until the process ends.
-    std::mem::forget((lock, pump));
-}
-
-fn start_pump(boot: &Boot, workers: &Rc<Workers>) -> Result<Pump, PumpError> {
-    let (tell, mut troubles) = mpsc::unbounded_channel();
-    let pump = Pump::start(PumpConfig::new(boot.logs.clone()), move |event| {
-        if let PumpEvent::WorkerTrouble(_) = event {
-            let _ = tell.send(());
-        }
-    })?;
-    let attach = |pump: &Handle, workers: &Workers| {
-        // Without a worker output is queued, then dropped and counted; ranks go on.
-        if let Ok(socket) = workers.start(LOGS) {
-            pump.attach(OwnedFd::from(socket));
-        }
-    };
-    attach(&pump.handle(), workers);
-    let (handle, workers) = (pump.handle(), workers.clone());
-    tasks::spawn(async move {
-        const PAUSE: Duration = Duration::from_millis(200);
-        while troubles.recv().await.is_some() {
-            tokio::time::sleep(PAUSE).await;
-            attach(&handle, &workers);
-        }
-    });
-    Ok(pump)
+    std::mem::forget((lock, life));
 }
 
 pub(super) struct Life {
@@ -193,7 +172,7 @@ pub(super) struct Life {
     inbox: UnboundedSender<Input>,
     pub(super) events: UnboundedReceiver<Input>,
     ignore_hangup: bool,
-    pump: Handle,
+    output: Output,
     pub(super) store: StoreLine,
     probe: Probe,
     /// The coordinator was lost for good.
@@ -211,6 +190,7 @@ impl Life {
         if start.restarts > 0 {
             self.teller.returned();
         }
+        self.output_usable(&start).await?;
         let found = self.find(&start).await?;
         let secret = Secret::from_hex(&found.opened.secret).map_err(|_| {
             Stop::Say(exit_code::USAGE, "the secret of the run directory is damaged".into(), String::new())
@@ -226,6 +206,23 @@ impl Life {
             self.end_job().await;
         }
         Ok(code)
+    }
+
+    /// A later life has ranks to care for, also without logs.
+    async fn output_usable(&self, start: &Start) -> Result<(), Stop> {
+        match self.output.usable().await {
+            Ok(()) => Ok(()),
+            Err(why) if start.restarts > 0 => {
+                self.output.go_on_without(&self.teller, why);
+                Ok(())
+            }
+            Err(Why::NoWorker(how)) => Err(cannot_begin(&format!("the logs worker: {how}"))),
+            Err(Why::Directory { path, errno }) => Err(Stop::Say(
+                exit_code::USAGE,
+                format!("the log directory {path} cannot be written: {}", errno_name(errno)),
+                "choose another place with --log-dir, or make room".to_owned(),
+            )),
+        }
     }
 
     /// The guardian says first which life this is.
@@ -294,7 +291,7 @@ impl Life {
         let hooks = AgentHooks {
             line,
             teller: self.teller.clone(),
-            board,
+            board: board.clone(),
             beats,
             page: self.page.clone(),
             numbers: self.boot.spec.numbers.clone(),
@@ -307,7 +304,9 @@ impl Life {
         let agent = AgentDriver::new(self.agent_parts(&names, &start, &opened), hooks);
         let (_, empty) = mpsc::unbounded_channel();
         tasks::spawn(agent.run(std::mem::replace(&mut self.events, empty)));
-        Ok(wait_for_all(&mut finished, leads.is_some()).await)
+        let code = wait_for_all(&mut finished, leads.is_some()).await;
+        board.flush();
+        Ok(code)
     }
 
     /// Where others reach this node, best address first; none in a launch of one machine.
@@ -449,7 +448,7 @@ impl Life {
             uid: self.boot.uid,
             ignore_hangup: self.ignore_hangup,
             processes: self.processes.clone(),
-            pump: self.pump.clone(),
+            pump: self.output.handle(),
             inbox: self.inbox.clone(),
         }
     }
@@ -457,11 +456,7 @@ impl Life {
     /// What is left to write is written, as long as somebody takes it.
     async fn finish(&self) {
         let _ = tokio::time::timeout(STORE_FLUSH, self.store.finish()).await;
-        let (tell, flushed) = oneshot::channel();
-        self.pump.flush(LOG_FLUSH, move |flushed| {
-            let _ = tell.send(flushed);
-        });
-        let _ = flushed.await;
+        self.output.finish().await;
         self.processes.send(Command::KillWorker { id: STORE });
     }
 }

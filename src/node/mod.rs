@@ -12,6 +12,7 @@ mod finding;
 mod hooks;
 mod link;
 mod listener;
+mod output;
 mod probe;
 mod status;
 mod store;
@@ -27,9 +28,10 @@ use std::os::fd::OwnedFd;
 use tokio::sync::mpsc;
 
 pub use boot::{Boot, BootError};
+use workers::Ends;
 
 use crate::agent::driver::Input;
-use crate::agent::processes::{self, Config, ProcessThread};
+use crate::agent::processes::{self, Config, ProcessEvent, ProcessThread};
 use crate::sys::capability::Capabilities;
 use crate::sys::lock::LockShare;
 use crate::sys::memexec::{Image, name_thread};
@@ -96,14 +98,19 @@ pub fn agent_main() -> Result<std::convert::Infallible, AgentError> {
     let (processes, commands) = processes::channel().map_err(call("its process thread"))?;
     let (inbox, events) = mpsc::unbounded_channel();
     let forward = inbox.clone();
+    let ends = Ends::default();
+    let noted = ends.clone();
     let lock = inheritance._lock.as_ref().and_then(|lock| lock.again().ok());
     let config = Config { caps, guardian: Some(Packets::new(socket)), lock };
     let thread = ProcessThread::new(config, commands, move |event| {
+        if let ProcessEvent::WorkerExited { id, kind } = &event {
+            noted.note(*id, kind);
+        }
         // Nobody listens any more only when the process is about to end.
         let _ = forward.send(Input::Process(event));
     })
     .map_err(call("its process thread"))?;
-    let parts = control::Parts { inheritance, processes, inbox, events, ignore_hangup };
+    let parts = control::Parts { inheritance, processes, inbox, events, ignore_hangup, ends };
     std::thread::Builder::new()
         .name("control".into())
         .spawn(move || {

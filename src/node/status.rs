@@ -1,24 +1,37 @@
 //! What `status.json` says now: from the coordinator's machine and the ranks of this node.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use super::store::StoreLine;
-use crate::domain::agent::Agent;
+use super::tasks;
+use crate::domain::agent::{Agent, AliveRank};
 use crate::domain::coordinator::{Coordinator, Phase as Machine};
 use crate::domain::rendezvous;
 use crate::store::status::{NodeStatus, Phase, ProcessRef, RankRef, STATUS_VERSION, Status};
 use crate::sys::{clock, process, procfs};
 
+/// Changes that come one upon another (a rank each) are written together.
+const GATHER: Duration = Duration::from_millis(50);
+
 struct State {
     store: StoreLine,
+    /// What was written last.
     last: Option<Status>,
-    ranks: Vec<RankRef>,
+    /// What the coordinator said last, without ranks.
+    run: Option<Status>,
+    alive: Vec<AliveRank>,
+    /// When these processes began: read once each.
+    known: BTreeMap<i32, u64>,
     agent: ProcessRef,
     since_ms: u64,
+    /// Something is to be written soon.
+    pending: bool,
 }
 
-/// Publishes the status whenever it differs from the last one.
+/// Publishes the status whenever it differs from the last one: a phase at once, the rest within [`GATHER`].
 #[derive(Clone)]
 pub(crate) struct Board(Rc<RefCell<State>>);
 
@@ -27,28 +40,40 @@ impl Board {
         let pid = process::own_pid();
         let agent = ProcessRef { pid, start_time: procfs::start_time(pid).unwrap_or(0) };
         let since_ms = clock::now().wall_ms;
-        Self(Rc::new(RefCell::new(State { store, last: None, ranks: Vec::new(), agent, since_ms })))
+        Self(Rc::new(RefCell::new(State {
+            store,
+            last: None,
+            run: None,
+            alive: Vec::new(),
+            known: BTreeMap::new(),
+            agent,
+            since_ms,
+            pending: false,
+        })))
     }
 
     /// The ranks of this node.
     pub(crate) fn ranks(&self, agent: &Agent) {
-        let mut state = self.0.borrow_mut();
         let alive = agent.alive().map(|(_, ranks)| ranks).unwrap_or_default();
-        let same = alive.len() == state.ranks.len()
-            && alive.iter().zip(&state.ranks).all(|(a, b)| i64::from(a.pid) == i64::from(b.pid));
-        if same {
-            return;
+        let mut state = self.0.borrow_mut();
+        if alive != state.alive {
+            state.alive = alive;
+            self.soon(&mut state);
         }
-        state.ranks = alive
-            .iter()
-            .filter_map(|one| {
-                let pid = i32::try_from(one.pid).ok().filter(|pid| *pid > 0)?;
-                Some(RankRef { rank: one.rank.0, pid, start_time: procfs::start_time(pid).unwrap_or(0) })
-            })
-            .collect();
-        if let Some(mut status) = state.last.clone() {
-            status.rank_processes = state.ranks.clone();
-            state.publish(status);
+    }
+
+    /// Writes what waits to be written.
+    pub(crate) fn flush(&self) {
+        self.0.borrow_mut().publish();
+    }
+
+    fn soon(&self, state: &mut State) {
+        if !std::mem::replace(&mut state.pending, true) {
+            let board = self.clone();
+            tasks::spawn(async move {
+                tokio::time::sleep(GATHER).await;
+                board.flush();
+            });
         }
     }
 
@@ -82,14 +107,24 @@ impl Board {
             waiting: None,
             nodes: nodes.collect(),
             agent_process: Some(state.agent),
-            rank_processes: state.ranks.clone(),
+            rank_processes: Vec::new(),
         };
-        state.publish(status);
+        let at_once = state.run.as_ref().is_none_or(|run| run.phase != status.phase);
+        if at_once {
+            state.run = Some(status);
+            state.publish();
+        } else if state.run.as_ref() != Some(&status) {
+            state.run = Some(status);
+            self.soon(&mut state);
+        }
     }
 }
 
 impl State {
-    fn publish(&mut self, mut status: Status) {
+    fn publish(&mut self) {
+        self.pending = false;
+        let Some(mut status) = self.run.clone() else { return };
+        status.rank_processes = self.processes();
         let now = clock::now().wall_ms;
         if self.last.as_ref().is_none_or(|last| last.phase != status.phase) {
             self.since_ms = now;
@@ -102,6 +137,19 @@ impl State {
         status.wall_ms = now;
         self.store.status(status.to_bytes());
         self.last = Some(status);
+    }
+
+    fn processes(&mut self) -> Vec<RankRef> {
+        let mut known = BTreeMap::new();
+        let mut all = Vec::with_capacity(self.alive.len());
+        for one in &self.alive {
+            let Some(pid) = i32::try_from(one.pid).ok().filter(|pid| *pid > 0) else { continue };
+            let begun = self.known.get(&pid).copied().or_else(|| procfs::start_time(pid)).unwrap_or(0);
+            known.insert(pid, begun);
+            all.push(RankRef { rank: one.rank.0, pid, start_time: begun });
+        }
+        self.known = known;
+        all
     }
 }
 

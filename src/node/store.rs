@@ -11,8 +11,10 @@ use tokio::time::{Instant, sleep_until};
 
 use super::workers::{STORE, Workers};
 use crate::domain::coordinator::{Appended, Event};
+use crate::domain::exit::ExitKind;
 use crate::domain::ids::Op;
 use crate::domain::record::Record;
+use crate::domain::time::human;
 use crate::store::client::{Client, MAX_UNANSWERED};
 use crate::store::hint::Hint;
 use crate::store::layout::{OpenOptions, Opened};
@@ -149,6 +151,8 @@ pub(crate) struct StoreTask {
     started: Instant,
     /// Workers that were started anew since the run directory was to be opened.
     opening: u32,
+    /// Since when it is to be opened.
+    asked: Instant,
 }
 
 /// Starts the worker and gives both ends. `coordinator` may be filled later.
@@ -178,6 +182,7 @@ pub(crate) fn start(
         next_op: 1 << 40,
         started: Instant::now(),
         opening: 0,
+        asked: Instant::now(),
     };
     Ok((line, task))
 }
@@ -221,10 +226,12 @@ impl StoreTask {
         match job {
             Job::Open(options, tell) => {
                 self.open = Some(tell);
+                (self.opening, self.asked) = (0, Instant::now());
                 self.ask(Request::Open { op, options: *options, faults: None });
             }
             Job::SetAside(dir, tell) => {
                 self.aside = Some(tell);
+                (self.opening, self.asked) = (0, Instant::now());
                 self.is_open = false;
                 self.ask(Request::SetAside { op, dir });
             }
@@ -363,14 +370,7 @@ impl StoreTask {
         }
         self.opening += 1;
         if self.opening >= OPEN_TRIES {
-            let refusal = || Refusal {
-                sentence: format!(
-                    "the run directory does not answer for {} s: a file server that hangs, or something in it that is no file",
-                    u64::from(OPEN_TRIES) * PATIENCE.as_secs()
-                ),
-                hint: "look at it from a shell, or choose another place with --run-dir".into(),
-                missing: false,
-            };
+            let refusal = || silent(self.workers.ends.last(STORE), self.asked.elapsed());
             if let Some(tell) = self.aside.take() {
                 let _ = tell.send(Err(refusal()));
             }
@@ -388,6 +388,36 @@ impl StoreTask {
     }
 }
 
+/// Why nobody opens the run directory: a worker that we killed for its silence leaves no end, any other one does.
+fn silent(end: Option<ExitKind>, after: Duration) -> Refusal {
+    let (sentence, hint) = match end {
+        Some(how) => (format!("the store worker: {how}"), "look at the limits of this node (ulimit -a)"),
+        None => (
+            format!(
+                "the run directory does not answer for {}: a file server that hangs, or something in it that is no file",
+                human(after)
+            ),
+            "look at it from a shell, or choose another place with --run-dir",
+        ),
+    };
+    Refusal { sentence, hint: hint.into(), missing: false }
+}
+
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(86_400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_cannot_start_a_worker_is_not_told_of_a_file_server() {
+        let refused = ExitKind::NeverStarted { errno: 11, what: "fork (processes: limit 5)".into() };
+        let refusal = silent(Some(refused), Duration::from_millis(600));
+        assert_eq!(refusal.sentence, "the store worker: could not start: fork (processes: limit 5): EAGAIN");
+        assert!(refusal.hint.contains("ulimit"));
+        let refusal = silent(None, Duration::from_secs(15));
+        assert!(refusal.sentence.contains("does not answer for 15 s"), "{}", refusal.sentence);
+    }
 }

@@ -1,11 +1,14 @@
 //! Worker processes: the same binary, a socket under number 3, started by the process thread.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::agent::processes::{Command, Processes, WorkerId};
+use crate::domain::exit::ExitKind;
 use crate::sys::memexec::Image;
 use crate::sys::spawn::{SpawnRequest, Stdin};
 
@@ -26,11 +29,32 @@ const SIGKILL: i32 = 9;
 /// HUP, INT, QUIT, USR1, USR2, TERM: a terminal sends them to everybody; a worker ends when its agent does.
 const IGNORED: [i32; 6] = [1, 2, 3, 10, 12, 15];
 
+/// How workers ended that nobody killed, the last one of each kind. The process thread writes, before the worker's
+/// socket closes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ends(Arc<Mutex<BTreeMap<WorkerId, ExitKind>>>);
+
+impl Ends {
+    pub(crate) fn note(&self, id: WorkerId, kind: &ExitKind) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kind.clone());
+    }
+
+    fn forget(&self, id: WorkerId) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+    }
+
+    /// How the last one ended; none of this kind has.
+    pub(crate) fn last(&self, id: WorkerId) -> Option<ExitKind> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+}
+
 /// Starts workers.
 pub(crate) struct Workers {
     pub(crate) image: Image,
     pub(crate) env: Vec<(String, String)>,
     pub(crate) processes: Processes,
+    pub(crate) ends: Ends,
 }
 
 impl Workers {
@@ -42,6 +66,8 @@ impl Workers {
             LOGS => "logs",
             _ => "probe",
         };
+        // Of the one before; the next entry is this one's.
+        self.ends.forget(id);
         let (ours, theirs) = UnixStream::pair()?;
         let image = self.image.fd().try_clone_to_owned()?;
         let program = format!("/proc/self/fd/{IMAGE}");

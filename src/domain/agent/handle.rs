@@ -324,10 +324,11 @@ impl Agent {
         if !self.team.as_ref().is_some_and(never) {
             self.send(CoordinatorMsg::Started(attempt), out);
         }
-        self.settle_running(now, out);
+        self.settle_running(now, None, out);
     }
 
-    fn settle_running(&mut self, now: Now, out: &mut Outbox<Effect>) {
+    /// With only one end that is new, only that one is told: the coordinator has the others, or asks again.
+    fn settle_running(&mut self, now: Now, newest: Option<LocalRank>, out: &mut Outbox<Effect>) {
         if !matches!(self.phase, Phase::Running) {
             return;
         }
@@ -338,6 +339,8 @@ impl Agent {
         };
         if self.team.as_ref().is_some_and(success) {
             self.sweep(Goal::Finish, out);
+        } else if let Some(local_rank) = newest {
+            self.report_end(now, local_rank, out);
         } else {
             self.report(now, out);
         }
@@ -366,7 +369,7 @@ impl Agent {
         local.life = Life::Ended { exit, at, summary, words };
         match self.phase {
             Phase::Spawning => self.settle_spawning(now, out),
-            Phase::Running => self.settle_running(now, out),
+            Phase::Running => self.settle_running(now, Some(local_rank), out),
             Phase::Asking { .. } => self.stop_if_quiet(now, out),
             _ => {}
         }

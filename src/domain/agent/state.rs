@@ -256,9 +256,15 @@ impl Agent {
     /// The ends so far, as they are told to the coordinator.
     pub(super) fn exits(&self, now: Now) -> Vec<ExitReport> {
         let Some(team) = &self.team else { return Vec::new() };
-        let ended = team.ranks.iter().filter_map(|(local_rank, l)| match &l.life {
+        team.ranks.keys().filter_map(|local_rank| self.exit(now, *local_rank)).collect()
+    }
+
+    /// The end of one rank, if it has ended.
+    pub(super) fn exit(&self, now: Now, local_rank: LocalRank) -> Option<ExitReport> {
+        let l = self.team.as_ref()?.ranks.get(&local_rank)?;
+        match &l.life {
             Life::Ended { exit, at, summary, words } => Some(ExitReport {
-                local_rank: *local_rank,
+                local_rank,
                 pid: l.pid,
                 exit: exit.clone(),
                 ours: l.ours,
@@ -268,8 +274,7 @@ impl Agent {
                 words: words.clone(),
             }),
             Life::Spawning | Life::Alive => None,
-        });
-        ended.collect()
+        }
     }
 }
 

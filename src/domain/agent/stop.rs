@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::super::ids::{Attempt, Op};
+use super::super::ids::{Attempt, LocalRank, Op};
 use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::time::Now;
@@ -114,6 +114,14 @@ impl Agent {
             Phase::Idle | Phase::Dirty { .. } => self.report_stopped(now, attempt, out),
             Phase::Spawning | Phase::Asking { .. } | Phase::Sweeping { .. } | Phase::Gone => {}
         }
+    }
+
+    /// Tells of one more end. What is lost with a link is told again in full by [`Self::report`].
+    pub(super) fn report_end(&mut self, now: Now, local_rank: LocalRank, out: &mut Outbox<Effect>) {
+        let Some(attempt) = self.team.as_ref().map(|t| t.attempt).max(self.floor) else { return };
+        let exits: Vec<_> = self.exit(now, local_rank).into_iter().collect();
+        self.resend = Some(now.boot.after(RESEND));
+        self.send(CoordinatorMsg::Exited { attempt, exits }, out);
     }
 
     fn report_stopped(&mut self, now: Now, attempt: Attempt, out: &mut Outbox<Effect>) {

@@ -261,14 +261,15 @@ pub(super) fn nodes(text: &str) -> Result<Nodes, ValueProblem> {
     Ok(Nodes { min, max })
 }
 
+/// Ranks of one node: each costs a process, four descriptors and a look now and then. More is a typing error.
+const MOST_RANKS: u32 = 4096;
+
 pub(super) fn nproc(text: &str) -> Result<Nproc, ValueProblem> {
-    // More processes than Linux has pids is a typing error.
-    const MOST: u32 = 65_536;
     match text {
         "auto" => Ok(Nproc::Auto),
         "gpu" => Ok(Nproc::Gpu),
         "cpu" => Ok(Nproc::Cpu),
-        _ => match number(text, MOST) {
+        _ => match number(text, MOST_RANKS) {
             Ok(0) => Err(ValueProblem::Zero),
             Ok(n) => Ok(Nproc::Count(n)),
             Err(ValueProblem::NotANumber) => Err(ValueProblem::NotNproc),
