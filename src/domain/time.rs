@@ -75,7 +75,7 @@ pub fn human(d: Duration) -> String {
         0 if (1..95).contains(&ms) => format!("0.{:02} s", ms.div_ceil(10)),
         0..=9 if ms % 1000 >= 50 => format!("{:.1} s", d.as_secs_f64()),
         0..=119 => format!("{s} s"),
-        120..=7199 if s % 60 == 0 => format!("{} min", s / 60),
+        120..=7199 if s.is_multiple_of(60) => format!("{} min", s / 60),
         120..=7199 => format!("{} min {} s", s / 60, s % 60),
         _ if s % 3600 < 60 => format!("{} h", s / 3600),
         _ => format!("{} h {} min", s / 3600, s % 3600 / 60),
