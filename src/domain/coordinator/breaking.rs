@@ -142,6 +142,7 @@ impl Coordinator {
             incident,
             decision: verdict.decision.clone(),
             restart,
+            charged: verdict.charged,
             max_restarts: self.config.spec.max_restarts,
             why: verdict.why.clone(),
         });
