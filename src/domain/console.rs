@@ -143,8 +143,9 @@ impl Console {
 
     fn one_line(&self, note: &Note) -> Option<String> {
         Some(match note {
-            Note::Decided { decision, restart, max_restarts, why, .. } => {
-                return self.decided(decision, *restart, *max_restarts, why);
+            Note::Decided { decision, restart, charged, max_restarts, why, .. } => {
+                let restart = if *charged { *restart } else { 0 };
+                return self.decided(decision, restart, *max_restarts, why);
             }
             Note::GrantRanOut { node, .. } => format!(
                 "the grant of {node} ran out while its agent did not answer: its guardian stopped its ranks"
@@ -282,6 +283,7 @@ impl Console {
     }
 
     /// Nothing where the next line says it: who takes the slot of a lost node, or that one is waited for.
+    /// `restart` is 0 for one that does not count.
     fn decided(&self, decision: &Decision, restart: u32, max: Option<u32>, why: &[String]) -> Option<String> {
         let number = match max {
             Some(max) => format!("restart {restart} of {max}"),
@@ -447,6 +449,20 @@ mod tests {
         let ranks = |list: &[u32]| ranges(&list.iter().map(|r| Rank(*r)).collect::<Vec<_>>());
         assert_eq!(ranks(&[3]), "rank 3");
         assert_eq!(ranks(&[2, 0, 1, 5, 5, 7, 8]), "ranks 0-2, 5, 7-8");
+    }
+
+    #[test]
+    fn a_restart_that_does_not_count_has_no_number() {
+        let mut console = Console::new(Banner { nodes: 1, ..Banner::default() });
+        let mut said = |charged| {
+            let (decision, max_restarts) = (Decision::Restart, Some(3));
+            console.lines(
+                &Note::Decided { incident: 0, decision, restart: 1, charged, max_restarts, why: Vec::new() },
+                "",
+            )
+        };
+        assert_eq!(said(true), ["relight:  restart 1 of 3 on the same node"]);
+        assert_eq!(said(false), ["relight:  starting again on the same node"]);
     }
 
     #[test]

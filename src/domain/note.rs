@@ -192,8 +192,11 @@ pub enum Note {
         incident: u64,
         /// The decision.
         decision: Decision,
-        /// Which restart this is, from 1.
+        /// How many restarts count so far, with this one if it does.
         restart: u32,
+        /// This one counts; events of an older program do not say so.
+        #[serde(default = "yes")]
+        charged: bool,
         /// The budget, if there is one.
         max_restarts: Option<u32>,
         /// Why.
@@ -378,6 +381,10 @@ pub enum Note {
         /// Its number.
         op: Op,
     },
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Note {

@@ -2,6 +2,7 @@
 
 use super::sentences::{broke, count, decision, end, ended, ms};
 use super::{Clock, Said, harmless, logs};
+use crate::domain::exit::ExitKind;
 use crate::domain::exit_code;
 use crate::domain::ids::{Attempt, NodeName};
 use crate::domain::record::{Body, Cause, Decision, End, FirstFailure, Incident, Victim};
@@ -133,7 +134,14 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
         }
     }
     if let Some(ran) = case.ran_ms {
-        line("ran", &if ran == 0 { "never".into() } else { ms(ran) });
+        let never = case.first.is_some_and(|first| matches!(first.exit, ExitKind::NeverStarted { .. }));
+        // Else 0 says that nobody saw its start.
+        let text = match ran {
+            0 if never => "never".into(),
+            0 => String::new(),
+            ran => ms(ran),
+        };
+        line("ran", &text);
     }
     line("verdict", verdict(case));
     line("victims", &victims(case.victims));

@@ -271,6 +271,7 @@ impl Coordinator {
                 incident,
                 decision: verdict.decision.clone(),
                 restart: self.ledger.charged() + u32::from(verdict.charged),
+                charged: verdict.charged,
                 max_restarts: self.config.spec.max_restarts,
                 why: verdict.why.clone(),
             });

@@ -611,6 +611,7 @@ mod tests {
     #[test]
     fn sentences() {
         for (key, text, sentence, hint) in [
+            (Key::NprocPerNode, "4097", "--nproc-per-node '4097' is too large (at most 4096)", None),
             (Key::NprocPerNode, "0", "--nproc-per-node '0' must be at least 1", None),
             (
                 Key::NprocPerNode,
