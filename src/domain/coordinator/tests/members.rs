@@ -334,11 +334,11 @@ fn p1_11_who_loses_the_number_of_the_lead_to_another_of_its_launch_joins() {
         let mut out = Outbox::default();
         let now = Now { boot: BootTime::from_millis(1), wall_ms: 1 };
         machine.handle(now, Event::Begin, &mut out);
-        let appends = out.take_effects().into_iter().filter_map(|effect| match effect {
+        let mut appends = out.take_effects().into_iter().filter_map(|effect| match effect {
             Effect::Append { op, .. } => Some(op),
             _ => None,
         });
-        let op = appends.last().unwrap();
+        let op = appends.next_back().unwrap();
         machine.handle(now, Event::Appended { op, outcome: Appended::Lost(Box::new(written)) }, &mut out);
         let effects = out.take_effects();
         let down = effects.iter().any(|e| matches!(e, Effect::StandDown { .. }));
