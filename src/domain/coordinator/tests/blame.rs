@@ -222,8 +222,8 @@ fn without_a_spare_the_report_names_the_node() {
         bed.console(),
         [
             "relight: T n03 is gone: no sign for 3 s, its connection was closed",
-            "relight: T waiting up to 10 min 0 s for n03 or another node",
-            "relight: T ended: waited 10 min 0 s for 3 nodes that can run ranks, 2 are there. Exit 1.",
+            "relight: T waiting up to 10 min for n03 or another node",
+            "relight: T ended: waited 10 min for 3 nodes that can run ranks, 2 are there. Exit 1.",
             "relight: first failure: n03 was lost",
             "relight: victim: rank 0 (n01): exit code 1",
             "relight: details: relight why r   logs: ",
