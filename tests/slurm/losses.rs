@@ -155,7 +155,7 @@ fn s42_a_link_that_flaps_is_tolerated() {
     assert_eq!(journal.attempts.len(), 1, "{}", ended.stderr);
     let events = cluster.shared().join("runs").join("flaps").join("events.jsonl");
     let events = std::fs::read_to_string(events).unwrap();
-    assert!(events.contains("BeatsLate"), "an event counts it: {events}");
+    assert!(events.contains("beats_late"), "an event counts it: {events}");
 }
 
 /// Between an agent and its coordinator: every byte comes later, by 0.3 s and a little.
