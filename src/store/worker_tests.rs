@@ -349,7 +349,7 @@ fn strace_sees_write_fsync_link_and_fsync_of_the_directory() {
 
 /// `cargo nextest run --run-ignored only -E 'test(what_it_costs)' --no-capture`
 #[test]
-#[ignore = "a measurement"]
+#[ignore = "prints what an append costs on this disk and asserts no time: run it by name"]
 fn what_it_costs() {
     let base = tempfile::tempdir_in(".").unwrap();
     let started = Instant::now();
