@@ -37,7 +37,7 @@ fn one_agent_on_each_node_and_the_code_is_the_runs() {
     );
     assert_eq!(ranks(&job), ["0 4 0 n1", "1 4 0 n1", "2 4 0 n2", "3 4 0 n2"]);
     let calls = job.sruns();
-    assert_eq!(calls.len(), 1);
+    assert_eq!(calls.len(), 1, "{calls:#?}\n{}", ended.stderr);
     let (call, env) = (argv(&calls[0]), &calls[0]["env"]);
     assert!(
         call.starts_with(
@@ -154,21 +154,27 @@ fn agents_outlive_an_srun_that_is_killed() {
 #[test]
 fn the_users_own_line_stays_and_chooses_nodes() {
     let job = Job::new(3);
-    let script = job.script(SAY);
+    // Until the supervisor has heard from the agents.
+    let script = job.script(&format!("{SAY}\nwhile not os.path.exists('go'): time.sleep(0.02)"));
     let mut command = job.relight();
     command.args(["srun", "--label", "--container-image=llm.sqsh", "-w", "n[1,3]", "--"]);
     command.arg(crate::support::relight::binary()).args(["run", "--lost-after", "6"]).arg(script);
-    let ended = command.spawn().wait(LONG);
+    let running = command.spawn();
+    let version = env!("CARGO_PKG_VERSION");
+    let line = format!(
+        "relight: agents run inside llm.sqsh (relight {version} there and here); Slurm is asked from the batch host\n"
+    );
+    wait_for("the versions to be told", LONG, || {
+        let said = fs::read_to_string(job.scene.path("stderr")).unwrap_or_default();
+        if said.contains(&line) { Ok(()) } else { Err(said) }
+    });
+    fs::write(job.scene.path("exp/go"), "").unwrap();
+    let ended = running.wait(LONG);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let call = argv(&job.sruns()[0]);
     assert!(call.starts_with("--label --container-image=llm.sqsh --no-kill "), "{call}");
     assert!(call.contains(" --nodes=2 --ntasks=2 --nodelist=n[1,3] "), "{call}");
     assert_eq!(ranks(&job), ["0 2 0 n1", "1 2 0 n3"]);
-    let version = env!("CARGO_PKG_VERSION");
-    let line = format!(
-        "relight: agents run inside llm.sqsh (relight {version} there and here); Slurm is asked from the batch host\n"
-    );
-    assert!(ended.stderr.contains(&line), "{}", ended.stderr);
     leftovers::assert_none(&job.scene);
 }
 

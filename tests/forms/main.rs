@@ -18,3 +18,4 @@ mod prompt;
 mod refusals;
 mod slurm;
 mod stopping;
+mod takeover;
