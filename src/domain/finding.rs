@@ -131,9 +131,7 @@ pub fn closing_turn(index: u32) -> Duration {
 #[must_use]
 pub fn is_abandoned<'a>(unread: impl IntoIterator<Item = &'a Record>, node: &NodeName) -> bool {
     unread.into_iter().all(|record| match &record.body {
-        Body::Attempt(world) => {
-            world.members.iter().any(|m| m.node == *node) || world.spares.contains(node)
-        }
+        Body::Attempt(world) => world.members.iter().any(|m| m.node == *node) || world.spares.contains(node),
         Body::Membership(change) => change.voters.contains(node),
         Body::Incident(_) => true,
         _ => false,

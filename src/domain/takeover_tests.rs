@@ -35,13 +35,8 @@ fn lead(job: Option<JobRef>, launch: &str) -> Record {
 }
 
 fn end() -> Record {
-    let end = End {
-        outcome: Outcome::Failed,
-        code: 1,
-        requeue: false,
-        incident: None,
-        sentence: "failed".into(),
-    };
+    let end =
+        End { outcome: Outcome::Failed, code: 1, requeue: false, incident: None, sentence: "failed".into() };
     record(1, Kind::End, Body::End(end))
 }
 
@@ -105,7 +100,7 @@ fn a_job_is_left_alone_until_slurm_says_that_it_has_ended() {
             assert!(hint.contains("scancel 7") && hint.contains("--run-id"), "{hint}");
             sentence
         }
-        other => panic!("{other:?}"),
+        other => unreachable!("{other:?}"),
     };
     let mut inquiry = Inquiry::default();
     assert_eq!(inquiry.judge("r", "7", Ok("COMPLETING"), wait), Verdict::Wait);

@@ -115,8 +115,12 @@ fn leave(processes: &Processes, code: u8) {
 async fn main(parts: Parts) {
     let Parts { inheritance, processes, inbox, events, ignore_hangup, ends } = parts;
     let Inheritance { boot, page, image, _lock: lock } = inheritance;
-    let workers =
-        Rc::new(Workers { image, env: boot.worker_env.clone(), processes: processes.clone(), ends: ends.clone() });
+    let workers = Rc::new(Workers {
+        image,
+        env: boot.worker_env.clone(),
+        processes: processes.clone(),
+        ends: ends.clone(),
+    });
     // What lies in the run directory is made with it, and refused with it.
     let apart = boot.context.log_dir.as_ref().is_some_and(|dir| !dir.starts_with(&boot.context.run_dir));
     let logs = LogSpec { try_dir: apart, ..boot.logs.clone() };

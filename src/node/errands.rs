@@ -41,7 +41,8 @@ impl Life {
 impl Errands {
     /// Where this program lies.
     pub(super) fn which(&self, name: &str) -> Option<PathBuf> {
-        let path = self.env.iter().find(|(known, _)| known == env::PATH.name).map(|(_, value)| value.as_os_str());
+        let path =
+            self.env.iter().find(|(known, _)| known == env::PATH.name).map(|(_, value)| value.as_os_str());
         let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
         let path = path.to_string_lossy().into_owned();
         path.split(':').map(|dir| Path::new(dir).join(name)).find(|file| file.is_file())
@@ -68,7 +69,8 @@ impl Errands {
         });
         self.ends.forget(ERRAND);
         self.processes.send(Command::SpawnWorker { id: ERRAND, request });
-        let answer = tokio::time::timeout(within, async { tokio::join!(read(out), read(err), self.end()) }).await;
+        let answer =
+            tokio::time::timeout(within, async { tokio::join!(read(out), read(err), self.end()) }).await;
         let Ok((out, err, success)) = answer else {
             self.processes.send(Command::KillWorker { id: ERRAND });
             return Err(format!("{name} has not answered for {} s", within.as_secs()));

@@ -130,11 +130,8 @@ impl Life {
 
     fn claim(&self, ledger: &Ledger) -> Claim {
         let context = &self.boot.context;
-        let us = Claimant {
-            node: &context.node,
-            job: context.place.job.as_ref(),
-            launch: &context.place.token,
-        };
+        let us =
+            Claimant { node: &context.node, job: context.place.job.as_ref(), launch: &context.place.token };
         takeover::claim(ledger, us)
     }
 
@@ -163,7 +160,8 @@ impl Life {
                 }
                 Verdict::Wait => {
                     if !std::mem::replace(&mut said, true) {
-                        self.teller.say(&format!("run {run} belongs to {id}, which is ending: waiting for its end"));
+                        self.teller
+                            .say(&format!("run {run} belongs to {id}, which is ending: waiting for its end"));
                     }
                     self.hearing(tokio::time::sleep(takeover::ASK_AGAIN)).await?;
                 }
@@ -255,7 +253,8 @@ impl Life {
             }
             if !std::mem::replace(&mut search.said_silent, true) && search.seeker.index == 0 {
                 let limit = human(search.seeker.join_timeout);
-                self.teller.say(&format!("the run directory does not answer: waiting for it, {limit} at most"));
+                self.teller
+                    .say(&format!("the run directory does not answer: waiting for it, {limit} at most"));
             }
         }
     }

@@ -178,6 +178,27 @@ fn the_users_own_line_stays_and_chooses_nodes() {
     leftovers::assert_none(&job.scene);
 }
 
+/// The file that says where the coordinator is may be unreadable just then; Slurm's addresses of the nodes are known.
+#[test]
+fn without_a_hint_the_coordinator_is_found_by_its_ports() {
+    let job = Job::new(2);
+    let script = format!("{SAY}\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': time.sleep(1000)");
+    let mut running = job.run(&script).spawn();
+    job.wait_for_lines("ranks", 2, &mut running);
+    let hint = job.scene.path("exp/.relight/7.0/coordinator");
+    fs::remove_file(&hint).unwrap();
+    fs::create_dir(&hint).unwrap();
+    let guardian = job.wait_for_step(1)["tasks"][1].as_i64().unwrap() as i32;
+    let agents: Vec<i32> =
+        procfs::below(guardian).iter().filter(|p| p.ppid == guardian).map(|p| p.pid).collect();
+    assert_eq!(agents.len(), 1, "{agents:?}");
+    kill(Pid::from_raw(agents[0]), Signal::SIGKILL).unwrap();
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ranks(&job).iter().filter(|rank| rank.contains(" 2 1 ")).count(), 2, "{:?}", ranks(&job));
+    leftovers::assert_none(&job.scene);
+}
+
 /// srun takes the first of two variables of one name there, and the last elsewhere: there must be one.
 #[test]
 fn an_environment_of_the_users_own_choice_reaches_the_agents() {

@@ -78,7 +78,8 @@ fn a_run_whose_job_has_ended_without_a_word_goes_on() {
     let guardian = i32::try_from(step["tasks"][0].as_i64().unwrap()).unwrap();
     let srun = i32::try_from(step["srun"].as_i64().unwrap()).unwrap();
     // As when a node loses power, supervisor first: it would start another agent.
-    let of_the_step: Vec<i32> = procfs::below(guardian).iter().map(|p| p.pid).chain([guardian, srun]).collect();
+    let of_the_step: Vec<i32> =
+        procfs::below(guardian).iter().map(|p| p.pid).chain([guardian, srun]).collect();
     for pid in std::iter::once(first.pid()).chain(of_the_step) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }

@@ -40,7 +40,8 @@ fn nodes_that_share_no_directory_say_so() {
 fn a_second_job_leaves_the_run_of_the_first_alone() {
     let Some(cluster) = Cluster::up(4) else { return };
     let training = Training { steps: 200, step_time: "0.1", ..TINY };
-    let on = |nodes: &'static str| -> Vec<&str> { SRUN.iter().copied().chain(["-N2", "-w", nodes]).collect() };
+    let on =
+        |nodes: &'static str| -> Vec<&str> { SRUN.iter().copied().chain(["-N2", "-w", nodes]).collect() };
     let job = Job::start(&cluster, "twice", &on("n1,n2"), &["--nproc-per-node=2"], training);
     job.reached(0, 5);
     let began = Instant::now();
