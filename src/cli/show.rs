@@ -122,7 +122,9 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             spec: &launch.config.spec,
             error_file: error_file.as_deref(),
             run_base: Some(&context.run_base),
-            hide_launchers: false,
+            slurm_env: context.slurm_env,
+            threads: context.threads,
+            gpus: context.gpus,
         };
         let is_inherited = |pair: &(OsString, OsString)| context.base_env.contains(pair);
         let env = rank_environment(&place).ok()?.into_iter().filter(|pair| !is_inherited(pair));

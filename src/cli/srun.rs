@@ -197,6 +197,7 @@ fn tell(place: &SlurmPlace, nodes: &[NodeName]) -> Vec<(&'static str, String)> {
         (env::RELIGHT_NODELIST.name, hostlist::compress(nodes)),
     ];
     tell.extend(place.header_tasks.map(|tasks| (env::RELIGHT_HEADER_TASKS.name, tasks.to_string())));
+    tell.extend(place.header_cpus.map(|cpus| (env::RELIGHT_HEADER_CPUS.name, cpus.to_string())));
     tell
 }
 
@@ -259,7 +260,7 @@ fn supervise(
     let runtime = process.var(env::XDG_RUNTIME_DIR).map(Path::new);
     let private_dir = dirs::private_dir(&dirs::candidates(runtime))?;
     let image = Image::of_self()?;
-    for said in sentences(place) {
+    for said in sentences(place, &settings) {
         output::complain(&format!("relight: {said}\n"));
     }
     let caps = Capabilities::forced(process.var(env::RELIGHT_FORCE_FALLBACK).unwrap_or_default());
@@ -329,7 +330,7 @@ fn sign_of_life() -> Option<u16> {
 }
 
 /// What people should know before the agents say anything.
-fn sentences(place: &SlurmPlace) -> Vec<String> {
+fn sentences(place: &SlurmPlace, settings: &Settings) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(tasks) = place.header_tasks.filter(|tasks| *tasks > 1) {
         let cores = match place.cpus {
@@ -345,6 +346,7 @@ fn sentences(place: &SlurmPlace) -> Vec<String> {
         said.push(format!(
             "header asks for {tasks} tasks per node; starting 1 agent per node with all {cores}{gpus}"
         ));
+        said.push(settings.slurm_env.value.sentence());
     }
     said
 }

@@ -30,7 +30,8 @@ fn one_agent_on_each_node_and_the_code_is_the_runs() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
     assert!(
         ended.stderr.starts_with(
-            "relight: header asks for 2 tasks per node; starting 1 agent per node with all 4 cores\n"
+            "relight: header asks for 2 tasks per node; starting 1 agent per node with all 4 cores\n\
+             relight: ranks see SLURM_PROCID/LOCALID/NTASKS as under srun (--slurm-env task)\n"
         ),
         "{}",
         ended.stderr
@@ -154,21 +155,27 @@ fn agents_outlive_an_srun_that_is_killed() {
 #[test]
 fn the_users_own_line_stays_and_chooses_nodes() {
     let job = Job::new(3);
-    let script = job.script(SAY);
+    // A run may be over before its supervisor has met its coordinator, and then there is nothing to be said.
+    let script = job.script(&format!("{SAY}\nwhile not os.path.exists('go'): time.sleep(0.01)"));
     let mut command = job.relight();
     command.args(["srun", "--label", "--container-image=llm.sqsh", "-w", "n[1,3]", "--"]);
     command.arg(crate::support::relight::binary()).args(["run", "--lost-after", "6"]).arg(script);
-    let ended = command.spawn().wait(LONG);
+    let running = command.spawn();
+    let version = env!("CARGO_PKG_VERSION");
+    let line = format!(
+        "relight: agents run inside llm.sqsh (relight {version} there and here); Slurm is asked from the batch host\n"
+    );
+    wait_for("the supervisor's line", LONG, || {
+        let said = fs::read_to_string(job.scene.path("stderr")).unwrap_or_default();
+        if said.contains(&line) { Ok(()) } else { Err(said) }
+    });
+    fs::write(job.scene.path("exp/go"), "").unwrap();
+    let ended = running.wait(LONG);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let call = argv(&job.sruns()[0]);
     assert!(call.starts_with("--label --container-image=llm.sqsh --no-kill "), "{call}");
     assert!(call.contains(" --nodes=2 --ntasks=2 --nodelist=n[1,3] "), "{call}");
     assert_eq!(ranks(&job), ["0 2 0 n1", "1 2 0 n3"]);
-    let version = env!("CARGO_PKG_VERSION");
-    let line = format!(
-        "relight: agents run inside llm.sqsh (relight {version} there and here); Slurm is asked from the batch host\n"
-    );
-    assert!(ended.stderr.contains(&line), "{}", ended.stderr);
     leftovers::assert_none(&job.scene);
 }
 
@@ -185,4 +192,52 @@ fn an_environment_of_the_users_own_choice_reaches_the_agents() {
     assert_eq!(ranks(&job).len(), 2);
     assert!(ended.stderr.contains("finished"), "{}", ended.stderr);
     leftovers::assert_none(&job.scene);
+}
+
+/// What of Slurm a rank sees, in one line of a file that all ranks append to.
+const SEES: &str = "names = 'PROCID LOCALID NODEID NTASKS NPROCS NTASKS_PER_NODE TASKS_PER_NODE STEP_NODELIST GTIDS'.split()
+line = ' '.join([os.environ['RANK']] + [os.environ.get('SLURM_' + name, '-') for name in names])
+open('ranks', 'a').write(line + '\\n')";
+
+#[test]
+fn ranks_see_slurm_as_if_srun_had_started_them() {
+    for (mode, says, sees) in [
+        (
+            "task",
+            "ranks see SLURM_PROCID/LOCALID/NTASKS as under srun (--slurm-env task)",
+            [
+                "0 0 0 0 4 4 2 2(x2) n[1-2] 0,1",
+                "1 1 1 0 4 4 2 2(x2) n[1-2] 0,1",
+                "2 2 0 1 4 4 2 2(x2) n[1-2] 2,3",
+                "3 3 1 1 4 4 2 2(x2) n[1-2] 2,3",
+            ],
+        ),
+        (
+            "hide",
+            "ranks see no SLURM_PROCID/LOCALID/NTASKS (--slurm-env hide)",
+            ["0 - - - - - - - - -", "1 - - - - - - - - -", "2 - - - - - - - - -", "3 - - - - - - - - -"],
+        ),
+        (
+            "keep",
+            "ranks see SLURM_PROCID/LOCALID/NTASKS of their agent (--slurm-env keep)",
+            [
+                "0 0 0 0 2 - - - n[1-2] -",
+                "1 0 0 0 2 - - - n[1-2] -",
+                "2 1 0 1 2 - - - n[1-2] -",
+                "3 1 0 1 2 - - - n[1-2] -",
+            ],
+        ),
+    ] {
+        let job = Job::new(2);
+        let mut command = job.relight();
+        command.args(["run", "--lost-after", "6", "--slurm-env", mode]).arg(job.script(SEES));
+        command.env("SLURM_NTASKS_PER_NODE", "2").env("SLURM_NTASKS", "4").env("SLURM_CPUS_PER_TASK", "3");
+        let ended = command.spawn().wait(LONG);
+        assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.stderr.lines().nth(1), Some(format!("relight: {says}").as_str()));
+        assert_eq!(ranks(&job), sees, "{mode}");
+        // The header's ranks are its tasks.
+        assert!(ended.stderr.contains(", OMP_NUM_THREADS=3\n"), "{}", ended.stderr);
+        leftovers::assert_none(&job.scene);
+    }
 }

@@ -132,6 +132,10 @@ def scancel(argv):
 
 def scontrol(argv):
     assert argv[:2] == ["--oneliner", "show"], argv
+    if argv[2] == "job":
+        output = read("stdout")
+        print(f"JobId={JOB} JobName=x y StdErr={output} StdIn=/dev/null StdOut={output} Power=" if output else f"JobId={JOB}")
+        return 0
     if argv[2] == "step":
         for number, step in steps().items():
             if any(alive(pid) for pid in step["tasks"]):
