@@ -202,8 +202,8 @@ pub struct RunOptions {
     /// Name of the run [default: the time and a random number; in a batch job its id and a count]
     #[arg(long, alias = "rdzv-id", value_name = "ID", help_heading = "Run")]
     pub run_id: Option<String>,
-    /// Where run directories lie [default: $SLURM_SUBMIT_DIR/.relight in a job, else $XDG_STATE_HOME/relight or
-    /// ~/.local/state/relight]
+    /// Where run directories lie [default: in a batch script .relight beside the job's output, else in a job
+    /// $SLURM_SUBMIT_DIR/.relight, else $XDG_STATE_HOME/relight or ~/.local/state/relight]
     #[arg(long, value_name = "DIR", help_heading = "Run")]
     pub run_dir: Option<String>,
     /// The IP address of this node that other nodes are told [default: the one that faces them]

@@ -126,7 +126,7 @@ variables! {
     XDG_STATE_HOME = Reads "XDG_STATE_HOME": "Run directories lie under `$XDG_STATE_HOME/relight` outside Slurm.";
     XDG_RUNTIME_DIR = Reads "XDG_RUNTIME_DIR": "Sockets lie there when it can be used.";
     SLURM_JOB_ID = Reads "SLURM_JOB_ID": "The run id is `<job id>.<k>` in a batch job.";
-    SLURM_SUBMIT_DIR = Reads "SLURM_SUBMIT_DIR": "Run directories lie under `$SLURM_SUBMIT_DIR/.relight` in a job.";
+    SLURM_SUBMIT_DIR = Reads "SLURM_SUBMIT_DIR": "Run directories lie under `$SLURM_SUBMIT_DIR/.relight` in a job, where they do not lie beside its output.";
     SLURMD_NODENAME = Reads "SLURMD_NODENAME": "The name of this node; else the host name.";
     SLURM_JOB_NODELIST = Reads "SLURM_JOB_NODELIST": "The nodes of the job, in order.";
     SLURM_NODELIST = Sets "SLURM_NODELIST": "Of a rank: the nodes of the world by group rank.";
@@ -142,6 +142,7 @@ variables! {
     SLURM_NODEID = Both "SLURM_NODEID": "The node within the step. Of a rank: as `GROUP_RANK`.";
     SLURM_GTIDS = Both "SLURM_GTIDS": "The tasks of the step on this node, where `SLURM_STEP_TASKS_PER_NODE` does not tell. Of a rank: the ranks of its node.";
     SLURM_NTASKS = Both "SLURM_NTASKS": "Present in a batch script whose header asks for tasks; then `SLURM_TASKS_PER_NODE` counts. Of a rank: as `WORLD_SIZE`.";
+    SLURM_JOB_NUM_NODES = Sets "SLURM_JOB_NUM_NODES": "Of a rank: the nodes of the job, as Slurm says it.";
     SLURM_NPROCS = Sets "SLURM_NPROCS": "Of a rank: as `WORLD_SIZE`.";
     SLURM_NNODES = Sets "SLURM_NNODES": "Of a rank: as `GROUP_WORLD_SIZE`.";
     SLURM_NTASKS_PER_NODE = Both "SLURM_NTASKS_PER_NODE": "Tasks per node of the header: default of `--nproc-per-node` in a job when above 1. Of a rank: as `LOCAL_WORLD_SIZE`.";

@@ -134,6 +134,9 @@ def scontrol(argv):
     assert argv[:2] == ["--oneliner", "show"], argv
     if argv[2] == "job":
         output = read("stdout")
+        if read("silent") is not None:
+            print("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", file=sys.stderr)
+            return 1
         print(f"JobId={JOB} JobName=x y StdErr={output} StdIn=/dev/null StdOut={output} Power=" if output else f"JobId={JOB}")
         return 0
     if argv[2] == "step":

@@ -14,6 +14,7 @@
 mod support;
 
 mod batch;
+mod places;
 mod prompt;
 mod refusals;
 mod slurm;

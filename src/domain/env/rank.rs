@@ -8,6 +8,7 @@ use std::path::Path;
 use super::gpus::own_device;
 use super::slurm_view::{self, SlurmEnv, View};
 use super::{EnvVar, GpuVisibility, SECRETS};
+use crate::domain::hostlist;
 use crate::domain::ids::{Attempt, GroupRank, LocalRank, Rank, Slot};
 use crate::domain::record::Member;
 use crate::domain::spec::{ProgramKind, RunSpec};
@@ -112,6 +113,10 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
         }
     }
     if in_job && place.slurm_env == SlurmEnv::Task {
+        // A supervisor's srun must not read this one as an option; its tasks would have had it.
+        if let Some(nodes) = all.get(OsStr::new(super::SLURM_JOB_NODELIST.name)).and_then(nodes_of) {
+            all.entry(super::SLURM_JOB_NUM_NODES.name.into()).or_insert_with(|| nodes.to_string().into());
+        }
         let cpus = place.threads.filter(|_| place.has(super::SLURM_CPUS_PER_TASK));
         let view = View { world: place.world, local_rank: place.local_rank, numbers, cpus };
         let variables = view.variables().into_iter();
@@ -154,6 +159,10 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
         default(super::OMP_NUM_THREADS, &threads.to_string());
     }
     Ok(all.into_iter().collect())
+}
+
+fn nodes_of(list: &OsString) -> Option<usize> {
+    hostlist::expand(list.to_str()?).ok().map(|nodes| nodes.len())
 }
 
 impl RankPlace<'_> {

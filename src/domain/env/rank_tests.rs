@@ -223,6 +223,7 @@ fn a_rank_sees_slurm_as_if_srun_had_started_it() {
         // The job and the step are what they were.
         ("SLURM_JOB_ID", Some("48213")),
         ("SLURM_JOB_NODELIST", Some("n[0-3]")),
+        ("SLURM_JOB_NUM_NODES", Some("4")),
         ("SLURM_STEP_ID", Some("0")),
     ] {
         assert_eq!(got.get(name).map(String::as_str), value, "{name}");

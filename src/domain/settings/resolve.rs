@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Facts};
 use super::file::ConfigFile;
 use super::key::{IGNORED, Key};
-use super::launch;
+use super::{launch, place};
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
@@ -263,7 +263,7 @@ impl Layers<'_> {
     }
 
     /// A variable that is there and not empty.
-    fn var(&self, var: env::EnvVar) -> Option<&str> {
+    pub(super) fn var(&self, var: env::EnvVar) -> Option<&str> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
@@ -309,7 +309,7 @@ impl Settings {
                 |text| value::run_id(text).map(RunId),
                 || default_run_id(facts, by_job, slurm.as_ref()),
             )?,
-            run_dir: run_dir(&layers, facts)?,
+            run_dir: place::run_dir(&layers, facts)?,
             standalone,
             nnodes,
             spares,
@@ -502,30 +502,10 @@ fn default_run_id(facts: &Facts, job: Option<&str>, slurm: Option<&SlurmPlace>) 
     }
 }
 
-/// The directory under which run directories lie.
-fn run_dir(layers: &Layers<'_>, facts: &Facts) -> Result<Value<PathBuf>, SettingsError> {
-    let absolute = |var| layers.var(var).map(Path::new).filter(|path| path.is_absolute());
-    if layers.find(Key::RunDir).is_some() {
-        let parse = |text: &str| value::path(text).map(|path| facts.cwd.join(path));
-        return layers.get(Key::RunDir, parse, || (PathBuf::new(), ""));
-    }
-    let (value, why) = if let Some(dir) =
-        absolute(env::SLURM_SUBMIT_DIR).filter(|_| layers.var(env::SLURM_JOB_ID).is_some())
-    {
-        (dir.join(".relight"), env::SLURM_SUBMIT_DIR.name)
-    } else if let Some(dir) = absolute(env::XDG_STATE_HOME) {
-        (dir.join("relight"), env::XDG_STATE_HOME.name)
-    } else if let Some(dir) = absolute(env::HOME) {
-        (dir.join(".local/state/relight"), "HOME")
-    } else {
-        return Err(SettingsError::NoRunDir);
-    };
-    Ok(Value { value, origin: Origin::Default(why) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::settings::JobOutput;
 
     fn facts() -> Facts {
         Facts {
@@ -538,6 +518,7 @@ mod tests {
             stamp: "20261201-080000".into(),
             random: 0xbeef,
             slurm: None,
+            job_output: None,
         }
     }
 
@@ -598,6 +579,18 @@ mod tests {
         assert_eq!(all.own_dir(), Path::new("/scratch/x/.relight/77.0"));
         assert!(all.count_in_job(3));
         assert_eq!(all.run_id.value.as_str(), "77.3");
+        let output = JobOutput {
+            file: "/scratch/logs/77.out".into(),
+            plain: true,
+            shared: false,
+            with_submission: true,
+        };
+        let beside = Facts { job_output: Some(output), ..facts() };
+        let all = resolve_with(&beside, &[], &job, "").unwrap();
+        assert_eq!(all.own_dir(), Path::new("/scratch/logs/.relight/77.0"));
+        assert_eq!(all.run_dir.origin, Origin::Default("beside the job's output"));
+        let filed = resolve_with(&beside, &[], &job, "run-dir = /site").unwrap();
+        assert_eq!(filed.own_dir(), Path::new("/site/77.0"));
         let env = [("RELIGHT_RUN_ID", "a"), ("RELIGHT_RUN_DIR", "r"), ("PET_RDZV_ID", "b")];
         let mut all = resolve(&[], &env, "").unwrap();
         assert_eq!(all.own_dir(), Path::new("/home/u/exp/r/a"));
