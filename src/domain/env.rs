@@ -55,14 +55,15 @@ variables! {
     LOCAL_WORLD_SIZE = Sets "LOCAL_WORLD_SIZE": "Ranks of this node.";
     GROUP_RANK = Sets "GROUP_RANK": "Index of the node in the world, dense.";
     GROUP_WORLD_SIZE = Sets "GROUP_WORLD_SIZE": "Nodes of the world.";
-    ROLE_RANK = Sets "ROLE_RANK": "Same as `RANK`: a run has one role.";
-    ROLE_WORLD_SIZE = Sets "ROLE_WORLD_SIZE": "Same as `WORLD_SIZE`: a run has one role.";
-    ROLE_NAME = Sets "ROLE_NAME": "The value of `--role`.";
+    ROLE_RANK = Sets "ROLE_RANK": "Rank among the ranks of the same role, in the order of `RANK`.";
+    ROLE_WORLD_SIZE = Sets "ROLE_WORLD_SIZE": "Ranks of the same role.";
+    ROLE_NAME = Sets "ROLE_NAME": "The value of `--role` on the node.";
     MASTER_ADDR = Sets "MASTER_ADDR": "Where rank 0 hosts the store of `env://`.";
     MASTER_PORT = Sets "MASTER_PORT": "Its port, fresh for every attempt.";
     TORCHELASTIC_RESTART_COUNT = Sets "TORCHELASTIC_RESTART_COUNT": "The attempt: counts the worlds of the run from 0, the same on every node, never reused.";
     TORCHELASTIC_MAX_RESTARTS = Sets "TORCHELASTIC_MAX_RESTARTS": "The value of `--max-restarts`; 2147483647 where there is no limit.";
     TORCHELASTIC_RUN_ID = Sets "TORCHELASTIC_RUN_ID": "The run id. PyTorch takes its presence for \"started by an elastic launcher\".";
+    TORCHELASTIC_SIGNALS_TO_HANDLE = Sets "TORCHELASTIC_SIGNALS_TO_HANDLE": "The value of `--signals-to-handle`, as torchrun leaves it to its workers.";
     TORCHELASTIC_USE_AGENT_STORE = Sets "TORCHELASTIC_USE_AGENT_STORE": "`False`: rank 0 hosts the store, not the launcher.";
     TORCHELASTIC_ERROR_FILE = Sets "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`.";
     TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
@@ -155,6 +156,9 @@ variables! {
     NO_COLOR = Reads "NO_COLOR": "No colours, whatever the terminal can do.";
     TZ = Reads "TZ": "The time zone of the times that people see.";
 }
+
+/// What torchrun handles where nobody says otherwise.
+pub const SIGNALS: &str = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
 /// Prefixes of variables that tell a rank that another launcher started it; removed where ranks get a view of
 /// Slurm of their own.

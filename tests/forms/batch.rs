@@ -241,3 +241,30 @@ fn ranks_see_slurm_as_if_srun_had_started_them() {
         leftovers::assert_none(&job.scene);
     }
 }
+
+/// Where a rank stands: in the world, on its node, among the ranks of its role, and in Slurm.
+const STANDS: &str = "names = 'RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE'.split()
+names += 'ROLE_NAME ROLE_RANK ROLE_WORLD_SIZE SLURM_PROCID SLURM_LOCALID SLURM_TASKS_PER_NODE SLURM_GTIDS'.split()
+open('ranks', 'a').write(' '.join(os.environ[name] for name in names) + '\\n')";
+
+#[test]
+fn nodes_bring_other_numbers_of_ranks_and_other_roles() {
+    let job = Job::new(3);
+    job.leave("env-n1", r#"{"PET_NPROC_PER_NODE": "1", "PET_ROLE": "actor"}"#);
+    job.leave("env-n2", r#"{"PET_NPROC_PER_NODE": "3", "PET_ROLE": "learner"}"#);
+    job.leave("env-n3", r#"{"PET_NPROC_PER_NODE": "2", "PET_ROLE": "actor"}"#);
+    let ended = job.run(STANDS).spawn().wait(LONG);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!(
+        ranks(&job),
+        [
+            "0 6 0 1 0 3 actor 0 3 0 0 1,3,2 0",
+            "1 6 0 3 1 3 learner 0 3 1 0 1,3,2 1,2,3",
+            "2 6 1 3 1 3 learner 1 3 2 1 1,3,2 1,2,3",
+            "3 6 2 3 1 3 learner 2 3 3 2 1,3,2 1,2,3",
+            "4 6 0 2 2 3 actor 1 3 4 0 1,3,2 4,5",
+            "5 6 1 2 2 3 actor 2 3 5 1 1,3,2 4,5",
+        ]
+    );
+    leftovers::assert_none(&job.scene);
+}

@@ -3,7 +3,8 @@
 srun, TERM to srun kills the step, srun's exit code says nothing, signals reach the tasks themselves only.
 
 FAKE_SLURM names a folder: srun.log (one JSON line a call), steps/N (pid of srun, pids of tasks), and what a test leaves
-there: `refuse` (srun fails with that code), `rc` (what srun returns), `old` (an srun without --oom-kill-step).
+there: `refuse` (srun fails with that code), `rc` (what srun returns), `old` (an srun without --oom-kill-step), `stdout` (where
+the job's output goes), `silent` (scontrol cannot say it), `env-NODE` (variables of that node alone, as JSON).
 """
 
 import json
@@ -96,6 +97,7 @@ def srun(argv):
             SLURM_STEP_TASKS_PER_NODE=f"1(x{len(nodes)})", SLURM_PROCID=str(no), SLURM_NODEID=str(no), SLURM_LOCALID="0",
             SLURM_NTASKS=str(len(nodes)), SLURM_LAUNCH_NODE_IPADDR="127.0.0.1", XDG_RUNTIME_DIR=runtime,
         )  # fmt: skip
+        env.update(json.loads(read("env-" + node) or "{}"))
         tasks.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True))
     step = {"srun": os.getpid(), "tasks": [task.pid for task in tasks], "nodes": nodes}
     with open(place + ".new", "w") as file:

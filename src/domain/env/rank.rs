@@ -40,6 +40,8 @@ pub struct RankPlace<'a> {
     pub slurm_env: SlurmEnv,
     /// CPUs of one rank: `OMP_NUM_THREADS` where nobody sets it.
     pub threads: Option<u32>,
+    /// `--signals-to-handle`, as torchrun tells its workers.
+    pub signals: &'a str,
     /// The GPUs that the rank sees.
     pub gpus: GpuVisibility,
 }
@@ -75,6 +77,10 @@ pub struct RankNumbers {
     pub world: u32,
     /// `GROUP_WORLD_SIZE`.
     pub groups: u32,
+    /// `ROLE_RANK`.
+    pub role_rank: Rank,
+    /// `ROLE_WORLD_SIZE`.
+    pub role_world: u32,
 }
 
 /// The numbers of one rank: prefix sums of `nproc` over the members by slot.
@@ -86,7 +92,11 @@ pub fn rank_numbers(world: &World, slot: Slot, local_rank: LocalRank) -> Result<
     if local_rank.0 >= nproc {
         return Err(RankEnvError::NoSuchRank { slot, nproc, local_rank });
     }
+    let role = &members[index].role;
     let count = |of: &[&Member]| of.iter().fold(0_u32, |sum, member| sum.saturating_add(member.nproc));
+    let of_role = |of: &[&Member]| {
+        of.iter().filter(|m| m.role == *role).fold(0_u32, |sum, member| sum.saturating_add(member.nproc))
+    };
     let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Ok(RankNumbers {
         rank: Rank(count(&members[..index]).saturating_add(local_rank.0)),
@@ -94,6 +104,8 @@ pub fn rank_numbers(world: &World, slot: Slot, local_rank: LocalRank) -> Result<
         local_world: nproc,
         world: count(&members),
         groups: narrow(members.len()),
+        role_rank: Rank(of_role(&members[..index]).saturating_add(local_rank.0)),
+        role_world: of_role(&members),
     })
 }
 
@@ -135,14 +147,15 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
     set(super::LOCAL_WORLD_SIZE, &numbers.local_world);
     set(super::GROUP_RANK, &numbers.group_rank);
     set(super::GROUP_WORLD_SIZE, &numbers.groups);
-    set(super::ROLE_RANK, &numbers.rank);
-    set(super::ROLE_WORLD_SIZE, &numbers.world);
-    set(super::ROLE_NAME, &spec.role);
+    set(super::ROLE_RANK, &numbers.role_rank);
+    set(super::ROLE_WORLD_SIZE, &numbers.role_world);
+    set(super::ROLE_NAME, &place.role());
     set(super::MASTER_ADDR, &place.world.master.address);
     set(super::MASTER_PORT, &place.world.master.port);
     set(super::TORCHELASTIC_RESTART_COUNT, &place.attempt);
     set(super::TORCHELASTIC_MAX_RESTARTS, &spec.max_restarts.unwrap_or(NO_LIMIT));
     set(super::TORCHELASTIC_RUN_ID, &spec.run_id);
+    set(super::TORCHELASTIC_SIGNALS_TO_HANDLE, &place.signals);
     set(super::TORCHELASTIC_USE_AGENT_STORE, &"False");
     set(super::RELIGHT_RUN_ID, &spec.run_id);
     set(super::RELIGHT_ATTEMPT, &place.attempt);
@@ -166,6 +179,12 @@ fn nodes_of(list: &OsString) -> Option<usize> {
 }
 
 impl RankPlace<'_> {
+    /// The role of the node's ranks.
+    fn role(&self) -> &str {
+        let member = self.world.members.iter().find(|member| member.slot == self.slot);
+        member.map(|member| member.role.as_str()).filter(|role| !role.is_empty()).unwrap_or(&self.spec.role)
+    }
+
     /// Is this variable there, and not empty?
     fn has(&self, var: EnvVar) -> bool {
         let first = self.base.iter().find(|(name, _)| name == var.name);

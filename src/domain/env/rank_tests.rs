@@ -14,6 +14,7 @@ fn world(nprocs: &[(u32, u32)]) -> World {
                 incarnation: Incarnation(1),
                 nproc,
                 log_dir: String::new(),
+                role: String::new(),
             })
             .collect(),
         master: Offer { address: "10.0.0.1".into(), port: 29_117 },
@@ -51,6 +52,7 @@ fn environment_with(
         spec: &spec,
         error_file: Some(Path::new("/logs/error.json")),
         run_base: Some(Path::new("/runs")),
+        signals: crate::domain::env::SIGNALS,
         slurm_env: SlurmEnv::Task,
         threads: Some(7),
         gpus: GpuVisibility::All,
@@ -81,6 +83,7 @@ fn torchruns_names() {
         ("TORCHELASTIC_RESTART_COUNT", "4"),
         ("TORCHELASTIC_MAX_RESTARTS", "3"),
         ("TORCHELASTIC_RUN_ID", "r1"),
+        ("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
         ("TORCHELASTIC_USE_AGENT_STORE", "False"),
         ("TORCHELASTIC_ERROR_FILE", "/logs/error.json"),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
@@ -279,4 +282,21 @@ fn a_rank_sees_the_gpus_that_were_asked_for() {
     let all = environment(&[("CUDA_VISIBLE_DEVICES", "4,5")], &world, 0, 1);
     assert_eq!(all["CUDA_VISIBLE_DEVICES"], "4,5");
     assert!(!environment(&[], &world, 0, 1).contains_key("CUDA_VISIBLE_DEVICES"));
+}
+
+#[test]
+fn ranks_are_counted_over_nodes_of_other_sizes_and_within_their_role() {
+    let mut world = world(&[(0, 1), (1, 3), (4, 2)]);
+    for (member, role) in world.members.iter_mut().zip(["actor", "learner", "actor"]) {
+        member.role = role.to_owned();
+    }
+    let names = ["RANK", "WORLD_SIZE", "GROUP_RANK", "ROLE_NAME", "ROLE_RANK", "ROLE_WORLD_SIZE"];
+    let stands = |slot, local| {
+        let got = environment(&[], &world, slot, local);
+        names.map(|name| got[name].clone()).join(" ")
+    };
+    assert_eq!(stands(0, 0), "0 6 0 actor 0 3");
+    assert_eq!(stands(1, 2), "3 6 1 learner 2 3");
+    assert_eq!(stands(4, 0), "4 6 2 actor 1 3");
+    assert_eq!(stands(4, 1), "5 6 2 actor 2 3");
 }

@@ -421,6 +421,7 @@ impl Settings {
         let log_dir = self.node_log_dir(cwd).unwrap_or_default();
         NodeSpec {
             nproc: self.nproc.value,
+            role: self.role.value.clone(),
             script_digest: None,
             log_dir: log_dir.to_string_lossy().into_owned(),
             // Known when the agent listens; until then, and on a machine by itself, this.
