@@ -9,6 +9,7 @@ pub mod failure;
 pub mod flags;
 pub mod generate;
 pub mod inject;
+mod job_output;
 pub mod inspecting;
 pub mod interpreter;
 pub mod landing;

@@ -56,6 +56,10 @@ pub struct SlurmPlace {
     pub tasks_here: u32,
     /// Tasks per node that the header asks for; `None` where it does not say, or not the same for every node.
     pub header_tasks: Option<u32>,
+    /// CPUs per task that the header asks for.
+    pub header_cpus: Option<u32>,
+    /// CPUs of the job or step on this node.
+    pub cpus_here: Option<u32>,
     /// CPUs of the job on every node; `None` where nodes differ.
     pub cpus: Option<u32>,
     /// GPUs of the job or step on this node; `None` where Slurm knows of none.
@@ -112,6 +116,8 @@ impl SlurmPlace {
             local_task: vars.number(env::SLURM_LOCALID).filter(|_| in_step).unwrap_or(0),
             tasks_here: if in_step { vars.tasks_here() } else { 1 },
             header_tasks: vars.header_tasks(form),
+            header_cpus: vars.header_cpus(form),
+            cpus_here: vars.number(env::SLURM_CPUS_ON_NODE),
             cpus: vars.text(env::SLURM_JOB_CPUS_PER_NODE).and_then(Counts::parse).and_then(|c| c.same()),
             gpus: vars.number(env::SLURM_GPUS_ON_NODE),
             launch: vars.text(env::RELIGHT_LAUNCH).map(str::to_owned),
@@ -203,6 +209,15 @@ impl Vars<'_> {
         by_node.or_else(|| ids().and_then(|n| u32::try_from(n).ok())).unwrap_or(1).max(1)
     }
 
+    /// In a step this variable speaks of the step's tasks.
+    fn header_cpus(&self, form: Form) -> Option<u32> {
+        match form {
+            Form::Supervised => self.number(env::RELIGHT_HEADER_CPUS),
+            Form::Batch | Form::Prompt => self.number(env::SLURM_CPUS_PER_TASK),
+            Form::Step | Form::Nested => None,
+        }
+    }
+
     /// In a step Slurm's variables speak of the step: what the header said comes from the supervisor, or is what
     /// the batch script's environment has left.
     fn header_tasks(&self, form: Form) -> Option<u32> {
@@ -217,6 +232,23 @@ impl Vars<'_> {
         self.text(env::SLURM_NTASKS)?;
         Counts::parse(self.text(env::SLURM_TASKS_PER_NODE)?)?.same()
     }
+}
+
+/// Numbers by node in Slurm's form, as `4(x3),2`.
+#[must_use]
+pub fn by_node(numbers: impl IntoIterator<Item = u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((same, times)) if *same == number => *times += 1,
+            _ => runs.push((number, 1)),
+        }
+    }
+    let shown = runs.iter().map(|(number, times)| match times {
+        1 => number.to_string(),
+        _ => format!("{number}(x{times})"),
+    });
+    shown.collect::<Vec<_>>().join(",")
 }
 
 /// Slurm's numbers by node: `4(x3),2`.

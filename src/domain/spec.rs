@@ -178,7 +178,7 @@ pub struct RunSpec {
     pub spares: u32,
     /// Failures that may be followed by a restart; `None`: as long as attempts are not too short.
     pub max_restarts: Option<u32>,
-    /// `ROLE_NAME`.
+    /// `ROLE_NAME` of nodes that say nothing else.
     pub role: String,
     /// An explicit `--shutdown-timeout`, for every stop.
     pub shutdown_timeout_ms: Option<u64>,
@@ -193,6 +193,8 @@ pub struct RunSpec {
 pub struct NodeSpec {
     /// Ranks on this node.
     pub nproc: u32,
+    /// `ROLE_NAME` of its ranks; empty: that of the run.
+    pub role: String,
     /// Digest of the script as this node reads it; a different one is said once.
     pub script_digest: Option<u64>,
     /// Where the ranks' logs lie on this node (`<log_dir>/<run_id>_<node>`), empty when files are off.

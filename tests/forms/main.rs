@@ -14,6 +14,8 @@
 mod support;
 
 mod batch;
+mod frameworks;
+mod places;
 mod prompt;
 mod refusals;
 mod slurm;
