@@ -58,7 +58,7 @@ variables! {
     TORCHELASTIC_MAX_RESTARTS = Sets "TORCHELASTIC_MAX_RESTARTS": "The value of `--max-restarts`; 2147483647 where there is no limit.";
     TORCHELASTIC_RUN_ID = Sets "TORCHELASTIC_RUN_ID": "The run id. PyTorch takes its presence for \"started by an elastic launcher\".";
     TORCHELASTIC_USE_AGENT_STORE = Sets "TORCHELASTIC_USE_AGENT_STORE": "`False`: rank 0 hosts the store, not the launcher.";
-    TORCHELASTIC_ERROR_FILE = Sets "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`.";
+    TORCHELASTIC_ERROR_FILE = Both "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`. Where relight itself is given one, it leaves the root of a failed run there.";
     TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
     OMP_NUM_THREADS = Both "OMP_NUM_THREADS": "Passed on; `1` when unset and the node has more than one rank, as under torchrun.";
     CUDA_VISIBLE_DEVICES = Both "CUDA_VISIBLE_DEVICES": "Passed on. Counts the GPUs of `--nproc-per-node gpu`.";

@@ -19,6 +19,8 @@ pub(crate) const LOGS: WorkerId = WorkerId(2);
 
 /// The probe worker.
 pub(crate) const PROBE: WorkerId = WorkerId(3);
+/// A probe that reads what ranks left: it may hang where they wrote.
+pub(crate) const READER: WorkerId = WorkerId(5);
 /// What ends the job when nobody else is left.
 pub(crate) const CLOSER: WorkerId = WorkerId(4);
 

@@ -13,6 +13,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod record;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
