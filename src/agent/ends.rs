@@ -45,7 +45,17 @@ impl End {
         let recognised = !matches!(words.kind, Kind::Lines | Kind::Silent);
         let headline = if recognised { words.headline } else { String::new() };
         let summary = placed(headline, &words.place);
-        Self { attempt, local_rank, kind, at, wall_ms, summary, words: words.text, recorded: None, looked: false }
+        Self {
+            attempt,
+            local_rank,
+            kind,
+            at,
+            wall_ms,
+            summary,
+            words: words.text,
+            recorded: None,
+            looked: false,
+        }
     }
 
     /// What it wrote down itself is what it died of.
@@ -196,7 +206,12 @@ mod tests {
     use super::*;
 
     fn end(local: u32, at_ms: u64, kind: ExitKind) -> End {
-        End::new((Attempt(1), LocalRank(local)), kind, (BootTime::from_millis(at_ms), at_ms), Words::default())
+        End::new(
+            (Attempt(1), LocalRank(local)),
+            kind,
+            (BootTime::from_millis(at_ms), at_ms),
+            Words::default(),
+        )
     }
 
     fn note(at_s: u64) -> Option<ErrorNote> {
@@ -228,7 +243,10 @@ mod tests {
         assert!(ends.wanted().is_none() && told(&mut ends).is_empty());
         ends.read(Attempt(1), Some(vec![(LocalRank(1), note(7)), (LocalRank(0), None)]));
         assert!(ends.wanted().is_none());
-        assert_eq!(told(&mut ends), [(1, "ValueError: x in t.py:1".into()), (0, String::new()), (99, String::new())]);
+        assert_eq!(
+            told(&mut ends),
+            [(1, "ValueError: x in t.py:1".into()), (0, String::new()), (99, String::new())]
+        );
         assert!(ends.sweep(Event::Tick).is_some());
     }
 

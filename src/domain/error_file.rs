@@ -88,7 +88,11 @@ impl Stamp {
         const LAST: u64 = 9_999_999_999;
         let seconds = match self {
             Self::Whole(seconds) => seconds,
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "in bounds, and cut to seconds")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "in bounds, and cut to seconds"
+            )]
             Self::Part(seconds) if seconds >= 1.0 && seconds <= LAST as f64 => seconds as u64,
             // `1700000000` or `1700000000.5`.
             Self::Text(text) => text.trim().split('.').next()?.parse().ok()?,
@@ -134,7 +138,9 @@ impl Raw {
             Kind::Silent if line.is_empty() => return None,
             Kind::Silent => ErrorNote { headline: line, place: String::new(), text: first, at_s },
             // A message of a library's own says more than the last line of something else.
-            Kind::Traceback => ErrorNote { headline: said.headline, place: said.place, text: said.text, at_s },
+            Kind::Traceback => {
+                ErrorNote { headline: said.headline, place: said.place, text: said.text, at_s }
+            }
             _ => {
                 let headline = if line.is_empty() { said.headline } else { line };
                 ErrorNote { headline, place: String::new(), text: said.text, at_s }
@@ -211,7 +217,11 @@ mod tests {
             (r#"{"message": "x", "timestamp": {"a": []}}"#, "x", None),
             (r#"{"message": {"message": "x"}, "timestamp": 8}"#, "x", Some(8)),
             (r#"{"message": {"message": "x", "extraInfo": 3, "errorCode": 1}}"#, "x", None),
-            (r#"{"message": {"message": "x", "extraInfo": {"py_callstack": 3, "timestamp": null}}}"#, "x", None),
+            (
+                r#"{"message": {"message": "x", "extraInfo": {"py_callstack": 3, "timestamp": null}}}"#,
+                "x",
+                None,
+            ),
             (r#"{"message": {"message": 5, "extraInfo": {"py_callstack": "at f\nat g"}}}"#, "at g", None),
             (r#"{"message": "a\u001b[31mb\u0000\u202ec"}"#, "abc", None),
         ];
@@ -240,7 +250,11 @@ mod tests {
     fn texts_are_bounded() {
         let long = "€".repeat(300_000);
         let said = note(&format!(r#"{{"message": "{long}"}}"#)).unwrap();
-        assert!(said.headline.chars().count() <= 501 && said.text.len() <= last_words::MAX_TEXT, "{}", said.text.len());
+        assert!(
+            said.headline.chars().count() <= 501 && said.text.len() <= last_words::MAX_TEXT,
+            "{}",
+            said.text.len()
+        );
         let many = "line\\n".repeat(100_000);
         let said = note(&format!(r#"{{"message": "{many}"}}"#)).unwrap();
         assert!(said.text.len() <= last_words::MAX_TEXT && said.headline == "line");

@@ -98,7 +98,9 @@ impl FailedBox<'_> {
 fn words(failure: &FirstFailure) -> String {
     match &failure.exit {
         _ if !failure.words.is_empty() => failure.words.clone(),
-        ExitKind::Signal { no, .. } if failure.summary == failure.exit.evidence("") || failure.summary.is_empty() => {
+        ExitKind::Signal { no, .. }
+            if failure.summary == failure.exit.evidence("") || failure.summary.is_empty() =>
+        {
             format!("Signal {no} ({}) received by PID {}", signal_name(*no), failure.pid)
         }
         _ if !failure.summary.is_empty() => failure.summary.replace('\n', " "),
@@ -167,7 +169,8 @@ mod tests {
     fn others_are_listed_and_the_rest_is_counted() {
         let root = failure(3, KILL, "died: SIGKILL", "");
         let others = [failure(0, ExitKind::Code(1), "failed: EOFError", "")];
-        let mut victims: Vec<_> = (0..40).map(|r| victim(r, &format!("n{}", r / 2), ExitKind::Code(1), false)).collect();
+        let mut victims: Vec<_> =
+            (0..40).map(|r| victim(r, &format!("n{}", r / 2), ExitKind::Code(1), false)).collect();
         victims.push(victim(40, "n01", KILL, true));
         insta::assert_snapshot!(render(&root, &others, &victims).join("\n"), @r"
         ====================================================

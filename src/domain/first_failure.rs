@@ -213,12 +213,20 @@ mod tests {
         assert_eq!(first_failure(&[quick(), stopped]), Some(1), "we had to end it");
         let elsewhere = Seen { node: NodeName::new("n2"), ..slow() };
         assert_eq!(first_failure(&[quick(), elsewhere]), Some(0), "never across machines");
-        assert_eq!(first_failure(&[noted(quick(), 2, false), slow()]), Some(0), "both noted it, in one second");
+        assert_eq!(
+            first_failure(&[noted(quick(), 2, false), slow()]),
+            Some(0),
+            "both noted it, in one second"
+        );
         let victim = noted(end(0, 9 * s, ONE, GLOO, ""), 6, false);
         assert_eq!(first_failure(&[quick(), victim]), Some(0), "a lost peer has a reason");
         let done = noted(end(0, 9 * s, ExitKind::Code(0), "", ""), 6, false);
         assert_eq!(first_failure(&[quick(), done]), Some(0), "it ended well");
-        assert_eq!(first_failure(&[noted(end(0, 9 * s, KILL, "x", ""), 6, true)]), None, "nobody else failed");
+        assert_eq!(
+            first_failure(&[noted(end(0, 9 * s, KILL, "x", ""), 6, true)]),
+            None,
+            "nobody else failed"
+        );
     }
 
     #[test]

@@ -76,8 +76,10 @@ mod tests {
         write("empty", b"");
         let sparse = fs::File::create(at("sparse")).unwrap();
         sparse.set_len(1 << 40).unwrap();
-        let others =
-            ["link", "dangling", "folder", "fifo", "socket", "long", "half", "binary", "latin", "empty", "sparse", "none"];
+        let others = [
+            "link", "dangling", "folder", "fifo", "socket", "long", "half", "binary", "latin", "empty",
+            "sparse", "none",
+        ];
         for name in others {
             assert_eq!(read(&at(name), 0), None, "{name}");
         }

@@ -9,8 +9,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
-use super::support::{leftovers, procfs};
 use super::support::relight::{RelightCommand, Scene};
+use super::support::{leftovers, procfs};
 use super::{LONG, golden, look, play, run_dir, script};
 
 /// Notes an error as `@record` does and says nothing else; the others stay.
@@ -178,7 +178,11 @@ os.execv(sys.argv[1], sys.argv[1:2] + ['run', '--nproc-per-node=2', '--max-resta
     let ended = play(&scene, 1, &["--max-restarts=0"], &["outer.py", binary.to_str().unwrap()]);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     let last = ended.stderr.rsplit("Root Cause (first observed failure):").next().unwrap();
-    assert!(last.contains("rank      : 0 (local_rank: 0)") && last.contains("KeyError: 'labels'"), "{}", ended.stderr);
+    assert!(
+        last.contains("rank      : 0 (local_rank: 0)") && last.contains("KeyError: 'labels'"),
+        "{}",
+        ended.stderr
+    );
     leftovers::assert_none(&scene);
 }
 

@@ -56,8 +56,16 @@ fn torchrun_around_relight_reports_the_root() {
     let Some(python) = python() else { return };
     let scene = Scene::new();
     let mut command = scene.command(&python);
-    command.args(["-m", "torch.distributed.run", "--no-python", "--log-dir"]).arg(scene.path("home").join("outer"));
-    command.arg(binary()).args(["run", "--run-id=scene", "--nproc-per-node=2", "--max-restarts=0", "--run-dir"]);
+    command
+        .args(["-m", "torch.distributed.run", "--no-python", "--log-dir"])
+        .arg(scene.path("home").join("outer"));
+    command.arg(binary()).args([
+        "run",
+        "--run-id=scene",
+        "--nproc-per-node=2",
+        "--max-restarts=0",
+        "--run-dir",
+    ]);
     command.arg(scene.path("run")).arg(train(&scene)).env("PYTHON_EXEC", &python);
     let (out, err) = (scene.path("stdout"), scene.path("stderr"));
     command.stdout(fs::File::create(&out).unwrap()).stderr(fs::File::create(&err).unwrap());
