@@ -106,6 +106,7 @@ fn who_was_cut_off_ends_nothing_that_goes_on_elsewhere() {
             first_failure: None,
             lost: Vec::new(),
             victims: Vec::new(),
+            others: Vec::new(),
             decision: Decision::Restart,
             stopped_ms: 0,
             running_ms: None,

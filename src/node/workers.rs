@@ -21,6 +21,8 @@ pub(crate) const LOGS: WorkerId = WorkerId(2);
 pub(crate) const PROBE: WorkerId = WorkerId(3);
 /// A command of Slurm.
 pub(crate) const ERRAND: WorkerId = WorkerId(4);
+/// A probe that reads what ranks left: it may hang where they wrote.
+pub(crate) const READER: WorkerId = WorkerId(5);
 
 /// The number of a worker's socket.
 pub(crate) const SOCKET: i32 = 3;

@@ -1,6 +1,6 @@
 //! Ranks, agents and nodes are lost, and the run goes on.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 use crate::job::{Job, SRUN, Training};
@@ -35,8 +35,11 @@ fn s39_a_node_without_power_is_replaced_and_comes_back_as_a_spare() {
     let options = [TWO, &["--nnodes=2", "--spares=1"]].concat();
     let job = Job::start(&cluster, "power", &srun("3"), &options, LONG);
     job.reached(0, 12);
+    let off = Instant::now();
     cluster.ok(&["power-off", "2"]);
     job.reached(1, 1);
+    // Not after the timeout of a collective, which is ten minutes and more: 6 s of silence, and a restart.
+    assert!(off.elapsed() < s(30), "{:?}", off.elapsed());
     // The side that is cut off ends by itself: nothing of it trains on.
     cluster.ok(&["power-on", "2"]);
     let (ended, journal, _) = job.finishes(s(90), &[1, 2, 3]);

@@ -27,3 +27,4 @@ mod losses;
 mod stall;
 mod start;
 mod stories;
+mod torchrun;

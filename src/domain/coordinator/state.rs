@@ -159,6 +159,13 @@ pub(super) struct Breaking {
     pub(super) running: Option<BootTime>,
 }
 
+impl Breaking {
+    /// The world that broke.
+    pub(super) fn world(&self) -> super::breaking::WorldOf<'_> {
+        (self.attempt, &self.members)
+    }
+}
+
 /// How the run will end.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
