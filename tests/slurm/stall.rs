@@ -1,63 +1,15 @@
 //! The run directory is on a file system that stands still for 30 s: nothing waits for it but what is written there.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
+use crate::freezer::Freezer;
 use crate::job::{Job, SRUN, Training};
 use crate::support::wait::wait_for;
 
 const STALL: Duration = Duration::from_secs(30);
-
-/// A file system of its own that can be frozen: every write to it then waits in the kernel, beyond every signal.
-struct Freezer {
-    folder: tempfile::TempDir,
-}
-
-impl Freezer {
-    /// `None`, and a line that says why, where none can be mounted.
-    fn new() -> Option<Self> {
-        let folder = tempfile::Builder::new().prefix("relight-freezer-").tempdir().unwrap();
-        let (image, place) = (folder.path().join("image"), folder.path().join("fs"));
-        fs::create_dir(&place).unwrap();
-        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        let freezer = Self { folder };
-        for line in [
-            vec!["mkfs.ext4", "-q", "-F", image.to_str().unwrap()],
-            vec!["mount", "-o", "loop", image.to_str().unwrap(), place.to_str().unwrap()],
-        ] {
-            match Command::new(line[0]).args(&line[1..]).output() {
-                Ok(output) if output.status.success() => {}
-                other => {
-                    println!("skipped: no file system can be mounted here: {line:?}: {other:?}");
-                    return None;
-                }
-            }
-        }
-        Some(freezer)
-    }
-
-    fn place(&self) -> PathBuf {
-        self.folder.path().join("fs")
-    }
-
-    fn freeze(&self, yes: bool) {
-        let option = if yes { "-f" } else { "-u" };
-        let output = Command::new("fsfreeze").arg(option).arg(self.place()).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-    }
-}
-
-impl Drop for Freezer {
-    fn drop(&mut self) {
-        let place = self.place();
-        // Thawed already in a test that went well.
-        let _ = Command::new("fsfreeze").arg("-u").arg(&place).output();
-        let _ = Command::new("umount").arg("-l").arg(&place).output();
-    }
-}
 
 /// Ranks of the trainer on the nodes.
 fn ranks(cluster: &Cluster) -> Vec<(u32, i32)> {
