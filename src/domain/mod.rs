@@ -34,4 +34,5 @@ pub mod spec;
 pub mod suggest;
 pub mod supervisor;
 pub mod time;
+pub mod torch_store;
 pub mod wire;
