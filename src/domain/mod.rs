@@ -38,4 +38,5 @@ pub mod suggest;
 pub mod supervisor;
 pub mod takeover;
 pub mod time;
+pub mod torch_store;
 pub mod wire;
