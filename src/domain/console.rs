@@ -348,6 +348,9 @@ fn refused(node: &NodeName, why: &RefusedWhy) -> Option<String> {
             "{node} reads another directory under the same name: it cannot take part; look at the mounts there"
         ),
         RefusedWhy::Evicted => format!("{node} is kept out of this run"),
+        RefusedWhy::SameName => format!(
+            "a second machine calls itself {node}: it cannot take part; give each machine a host name of its own"
+        ),
     })
 }
 
