@@ -52,7 +52,15 @@ impl Process {
         let cwd = cwd.unwrap_or_else(|_| PathBuf::from("/"));
         let words = std::iter::once(called_as).chain(args.iter().map(OsString::as_os_str));
         let command = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        Self { called_as: called_as.to_owned(), command, env, known, cwd, cwd_is_gone, asked: OnceLock::new() }
+        Self {
+            called_as: called_as.to_owned(),
+            command,
+            env,
+            known,
+            cwd,
+            cwd_is_gone,
+            asked: OnceLock::new(),
+        }
     }
 
     /// A documented variable that is there, not empty, and valid UTF-8.

@@ -98,7 +98,9 @@ fn stdout(answer: &str, job: &str) -> Option<PathBuf> {
     let (_, rest) = line.split_once(" StdOut=")?;
     let is_name = |word: &str| {
         let name = word.split_once('=').map(|(name, _)| name);
-        name.is_some_and(|name| !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'/'))
+        name.is_some_and(|name| {
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'/')
+        })
     };
     let starts = rest.match_indices(' ').map(|(at, _)| at);
     let mut ends = starts.filter(|at| {

@@ -195,7 +195,8 @@ fn an_environment_of_the_users_own_choice_reaches_the_agents() {
 }
 
 /// What of Slurm a rank sees, in one line of a file that all ranks append to.
-const SEES: &str = "names = 'PROCID LOCALID NODEID NTASKS NPROCS NTASKS_PER_NODE TASKS_PER_NODE STEP_NODELIST GTIDS'.split()
+const SEES: &str =
+    "names = 'PROCID LOCALID NODEID NTASKS NPROCS NTASKS_PER_NODE TASKS_PER_NODE STEP_NODELIST GTIDS'.split()
 line = ' '.join([os.environ['RANK']] + [os.environ.get('SLURM_' + name, '-') for name in names])
 open('ranks', 'a').write(line + '\\n')";
 

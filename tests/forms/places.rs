@@ -87,7 +87,9 @@ fn a_slurm_that_does_not_answer_is_named() {
     job.leave("silent", "");
     let said = run(&job);
     assert!(
-        said.starts_with("relight: Slurm does not say where the job's output goes (scontrol failed: slurm_load_jobs error"),
+        said.starts_with(
+            "relight: Slurm does not say where the job's output goes (scontrol failed: slurm_load_jobs error"
+        ),
         "{said}"
     );
     assert!(is_run(&job, "exp"), "{said}");

@@ -291,7 +291,11 @@ fn s7_ranks_see_what_tasks_of_srun_see() {
         fs::write(&script, format!("#!/bin/bash\n{line}\n")).unwrap();
         let mut sbatch = cluster.exec(&[]);
         sbatch.env("PATH", path(&cluster, "")).args(["sbatch", "--wait", "--parsable", "-N2"]);
-        sbatch.args(["--ntasks-per-node=4", "--cpus-per-task=2", &format!("--output=job logs/{name}-%j.out")]);
+        sbatch.args([
+            "--ntasks-per-node=4",
+            "--cpus-per-task=2",
+            &format!("--output=job logs/{name}-%j.out"),
+        ]);
         let said = sbatch.arg(script).output().unwrap();
         let id = String::from_utf8_lossy(&said.stdout).trim().to_owned();
         let shown = fs::read_to_string(shared.join(format!("job logs/{name}-{id}.out"))).unwrap_or_default();
@@ -306,7 +310,8 @@ fn s7_ranks_see_what_tasks_of_srun_see() {
     // Of another job, of another step, of the agent's own srun, or of the process itself.
     let differs = |name: &str| {
         let own = ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NAME", "SLURM_STEP_ID", "SLURM_STEPID"];
-        let process = ["SLURM_TASK_PID", "SLURM_SCRIPT_CONTEXT", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME"];
+        let process =
+            ["SLURM_TASK_PID", "SLURM_SCRIPT_CONTEXT", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME"];
         let srun = ["SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_DISTRIBUTION"];
         let bound = ["SLURM_CPU_BIND", "SLURM_MPI_TYPE", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_UMASK"];
         own.iter().chain(&process).chain(&srun).any(|known| name == *known)

@@ -23,7 +23,12 @@ fn ranks(scene: &Scene) -> Vec<Environment> {
 }
 
 /// Of the ranks that a launcher starts.
-fn started_by(python: &OsString, scene: &Scene, mut launcher: Command, env: &[(&str, &str)]) -> Vec<Environment> {
+fn started_by(
+    python: &OsString,
+    scene: &Scene,
+    mut launcher: Command,
+    env: &[(&str, &str)],
+) -> Vec<Environment> {
     fs::write(scene.path("exp").join("say.py"), SAY).unwrap();
     launcher.arg("say.py").env("PYTHON_EXEC", python).envs(env.iter().copied()).stdin(Stdio::null());
     let [out, err] = ["launcher.out", "launcher.err"].map(|name| scene.path(name));

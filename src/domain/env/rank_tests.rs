@@ -253,7 +253,8 @@ fn of_slurm_nothing_or_what_the_agent_sees() {
         assert_eq!(keep.get(*name).map(String::as_str), Some(*value), "{name}");
     }
     let hide = with(SlurmEnv::Hide);
-    let left: Vec<&str> = AGENT.iter().map(|(name, _)| *name).filter(|name| hide.contains_key(*name)).collect();
+    let left: Vec<&str> =
+        AGENT.iter().map(|(name, _)| *name).filter(|name| hide.contains_key(*name)).collect();
     assert_eq!(left, ["SLURM_JOB_ID", "SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_NNODES"]);
     // Outside a job nothing is made up.
     assert!(environment(&[], &world, 1, 1).keys().all(|name| !name.starts_with("SLURM_")));

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Facts};
 use super::file::ConfigFile;
 use super::key::{IGNORED, Key};
-use super::{launch, place};
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
+use super::{launch, place};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::slurm_env::{Form, SlurmPlace};
@@ -583,6 +583,7 @@ mod tests {
         let output = JobOutput {
             file: "/scratch/logs/77.out".into(),
             plain: true,
+            writable: true,
             shared: false,
             with_submission: true,
         };
