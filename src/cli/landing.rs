@@ -139,6 +139,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
         interactive: spec.interactive,
         max_restarts: spec.max_restarts,
         ignored: context.ignored.clone(),
+        program: spec.program.clone(),
     };
     let logs = LogSpec {
         dir: context.log_dir.clone(),
@@ -152,6 +153,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
     let for_workers = [env::TZ, env::RELIGHT_LOG];
     let worker_env =
         for_workers.iter().filter_map(|var| Some((var.name.to_owned(), process.var(*var)?.to_owned())));
+    let error_file = process.var(env::TORCHELASTIC_ERROR_FILE).filter(|path| !path.is_empty());
     Boot {
         logs,
         banner,
@@ -159,6 +161,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
         uid: files::my_uid(),
         ignore_hangup: signals::is_ignored(signals::number::SIGHUP),
         fallbacks: context.fallbacks.clone(),
+        error_file: error_file.map(|path| context.cwd.join(path)),
         worker_env: worker_env.collect(),
         spec,
         node,

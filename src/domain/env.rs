@@ -65,7 +65,7 @@ variables! {
     TORCHELASTIC_RUN_ID = Sets "TORCHELASTIC_RUN_ID": "The run id. PyTorch takes its presence for \"started by an elastic launcher\".";
     TORCHELASTIC_SIGNALS_TO_HANDLE = Sets "TORCHELASTIC_SIGNALS_TO_HANDLE": "The value of `--signals-to-handle`, as torchrun leaves it to its workers.";
     TORCHELASTIC_USE_AGENT_STORE = Sets "TORCHELASTIC_USE_AGENT_STORE": "`False`: rank 0 hosts the store, not the launcher.";
-    TORCHELASTIC_ERROR_FILE = Sets "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`.";
+    TORCHELASTIC_ERROR_FILE = Both "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`. Where relight itself is given one, it leaves the root of a failed run there.";
     TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
     OMP_NUM_THREADS = Both "OMP_NUM_THREADS": "Passed on. When unset: in a job the CPUs of one rank, that is what the header asks for a task where ranks are in the place of its tasks, else an even share of the node's. Outside, with more than one rank, the same share; under the name torchrun `1`.";
     CUDA_VISIBLE_DEVICES = Both "CUDA_VISIBLE_DEVICES": "Passed on; with `--gpu-visibility own` the entry of the rank. Counts the GPUs of `--nproc-per-node gpu`.";

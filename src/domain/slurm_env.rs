@@ -12,6 +12,9 @@ const FIRST_SPECIAL_STEP: u32 = 0xffff_fff0;
 /// The step behind the prompt of `salloc`.
 const INTERACTIVE_STEP: u32 = 4_294_967_290;
 
+/// Nodes on which a coordinator is looked for without a hint: it leads from one of the first.
+const MOST_PEERS: usize = 16;
+
 /// How a relight command was started in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -67,6 +70,8 @@ pub struct SlurmPlace {
     pub supervisor_port: Option<u16>,
     /// The address of this node as Slurm has it, where the supervisor knows one.
     pub address: Option<String>,
+    /// Addresses of the first nodes of the run, in their order, where the supervisor knows one.
+    pub peers: Vec<String>,
     /// The address of the node where the step was started.
     pub launch_address: Option<String>,
     /// Components of a heterogeneous job; 1 for any other.
@@ -103,6 +108,7 @@ impl SlurmPlace {
             job: job.to_owned(),
             restarts: vars.number(env::SLURM_RESTART_COUNT).unwrap_or(0),
             step: vars.number(env::SLURM_STEP_ID).filter(|step| in_step && *step < FIRST_SPECIAL_STEP),
+            peers: vars.addresses(&nodes),
             index: node.as_ref().and_then(|node| nodes.iter().position(|other| other == node)),
             nodes,
             node,
@@ -150,12 +156,21 @@ impl Vars<'_> {
         }
     }
 
-    /// `node=address` of this node in what the supervisor says; a name in the place of an address is none.
+    /// `node=address` in what the supervisor says; a name in the place of an address is none.
+    fn pairs(&self) -> impl Iterator<Item = (&str, String)> {
+        let text = self.text(env::RELIGHT_NODE_ADDRS).unwrap_or_default();
+        let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+        pairs.filter_map(|(node, address)| Some((node, address.parse::<IpAddr>().ok()?.to_string())))
+    }
+
     fn own_address(&self) -> Option<String> {
         let node = self.text(env::SLURMD_NODENAME)?;
-        let pairs = self.text(env::RELIGHT_NODE_ADDRS)?.split(',').filter_map(|pair| pair.split_once('='));
-        let (_, address) = pairs.into_iter().find(|(name, _)| *name == node)?;
-        address.parse::<IpAddr>().ok().map(|ip| ip.to_string())
+        self.pairs().find(|(name, _)| *name == node).map(|(_, address)| address)
+    }
+
+    fn addresses(&self, nodes: &[NodeName]) -> Vec<String> {
+        let by_name: BTreeMap<&str, String> = self.pairs().collect();
+        nodes.iter().filter_map(|node| by_name.get(node.as_str()).cloned()).take(MOST_PEERS).collect()
     }
 
     fn list(&self, var: EnvVar) -> Result<Option<Vec<NodeName>>, SlurmEnvError> {

@@ -51,6 +51,7 @@ fn a_batch_script() {
         launch: None,
         supervisor_port: None,
         address: None,
+        peers: Vec::new(),
         launch_address: None,
         components: 1,
     };
@@ -174,6 +175,14 @@ fn the_supervisor_tells_the_address_of_each_node() {
     assert_eq!(told("n02"), None, "a name is no address");
     assert_eq!(told("n03").as_deref(), Some("fd00::3"));
     assert_eq!(told("n04"), None);
+    // Of the first nodes in their order, where a coordinator is looked for.
+    let on =
+        |nodes: &str| place(&[JOB, &[("RELIGHT_SUPERVISED", "1"), ("RELIGHT_NODELIST", nodes), addresses]]);
+    assert_eq!(on("n[03,02,01]").peers, ["fd00::3", "10.0.0.1"]);
+    let many: Vec<String> = (0..100).map(|no| format!("m{no}=10.1.0.{no}")).collect();
+    let told = [("RELIGHT_SUPERVISED", "1"), ("RELIGHT_NODELIST", "m[0-99]")];
+    let peers = place(&[JOB, &told, &[("RELIGHT_NODE_ADDRS", &many.join(","))]]).peers;
+    assert_eq!((peers.len(), peers.last().map(String::as_str)), (MOST_PEERS, Some("10.1.0.15")));
 }
 
 #[test]

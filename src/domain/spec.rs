@@ -60,6 +60,8 @@ pub struct LaunchPlace {
     pub supervisor_port: Option<u16>,
     /// An address of the network that the nodes share, such as that of the node where the step was started.
     pub towards: Option<String>,
+    /// Addresses of the first nodes, in order, where they are known.
+    pub peers: Vec<String>,
 }
 
 /// Every timer of the machines, in milliseconds.

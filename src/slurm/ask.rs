@@ -47,6 +47,16 @@ impl Slurm {
         Ok(step_of(&self.children.ask(&words, &self.env, PATIENCE).await?, &self.job, pid))
     }
 
+    /// What a question's command prints, or why it does not.
+    pub async fn question(&self, words: &[String]) -> Result<String, String> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match self.children.ask(&words, &self.env, PATIENCE).await {
+            Ok(answer) => Ok(answer),
+            Err(CommandError::Failed { words, .. }) => Err(words),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Sends a signal to every task of a step.
     ///
     /// # Errors

@@ -38,7 +38,7 @@ fn one_agent_on_each_node_and_the_code_is_the_runs() {
     );
     assert_eq!(ranks(&job), ["0 4 0 n1", "1 4 0 n1", "2 4 0 n2", "3 4 0 n2"]);
     let calls = job.sruns();
-    assert_eq!(calls.len(), 1);
+    assert_eq!(calls.len(), 1, "{calls:#?}\n{}", ended.stderr);
     let (call, env) = (argv(&calls[0]), &calls[0]["env"]);
     assert!(
         call.starts_with(
@@ -155,8 +155,8 @@ fn agents_outlive_an_srun_that_is_killed() {
 #[test]
 fn the_users_own_line_stays_and_chooses_nodes() {
     let job = Job::new(3);
-    // A run may be over before its supervisor has met its coordinator, and then there is nothing to be said.
-    let script = job.script(&format!("{SAY}\nwhile not os.path.exists('go'): time.sleep(0.01)"));
+    // Until the supervisor has heard from the agents.
+    let script = job.script(&format!("{SAY}\nwhile not os.path.exists('go'): time.sleep(0.02)"));
     let mut command = job.relight();
     command.args(["srun", "--label", "--container-image=llm.sqsh", "-w", "n[1,3]", "--"]);
     command.arg(crate::support::relight::binary()).args(["run", "--lost-after", "6"]).arg(script);
@@ -165,7 +165,7 @@ fn the_users_own_line_stays_and_chooses_nodes() {
     let line = format!(
         "relight: agents run inside llm.sqsh (relight {version} there and here); Slurm is asked from the batch host\n"
     );
-    wait_for("the supervisor's line", LONG, || {
+    wait_for("the versions to be told", LONG, || {
         let said = fs::read_to_string(job.scene.path("stderr")).unwrap_or_default();
         if said.contains(&line) { Ok(()) } else { Err(said) }
     });
@@ -176,6 +176,27 @@ fn the_users_own_line_stays_and_chooses_nodes() {
     assert!(call.starts_with("--label --container-image=llm.sqsh --no-kill "), "{call}");
     assert!(call.contains(" --nodes=2 --ntasks=2 --nodelist=n[1,3] "), "{call}");
     assert_eq!(ranks(&job), ["0 2 0 n1", "1 2 0 n3"]);
+    leftovers::assert_none(&job.scene);
+}
+
+/// The file that says where the coordinator is may be unreadable just then; Slurm's addresses of the nodes are known.
+#[test]
+fn without_a_hint_the_coordinator_is_found_by_its_ports() {
+    let job = Job::new(2);
+    let script = format!("{SAY}\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': time.sleep(1000)");
+    let mut running = job.run(&script).spawn();
+    job.wait_for_lines("ranks", 2, &mut running);
+    let hint = job.scene.path("exp/.relight/7.0/coordinator");
+    fs::remove_file(&hint).unwrap();
+    fs::create_dir(&hint).unwrap();
+    let guardian = job.wait_for_step(1)["tasks"][1].as_i64().unwrap() as i32;
+    let agents: Vec<i32> =
+        procfs::below(guardian).iter().filter(|p| p.ppid == guardian).map(|p| p.pid).collect();
+    assert_eq!(agents.len(), 1, "{agents:?}");
+    kill(Pid::from_raw(agents[0]), Signal::SIGKILL).unwrap();
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ranks(&job).iter().filter(|rank| rank.contains(" 2 1 ")).count(), 2, "{:?}", ranks(&job));
     leftovers::assert_none(&job.scene);
 }
 

@@ -20,3 +20,4 @@ mod prompt;
 mod refusals;
 mod slurm;
 mod stopping;
+mod takeover;

@@ -18,6 +18,8 @@ mod slurm;
 #[path = "../support/mod.rs"]
 mod support;
 
+mod record;
+
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};

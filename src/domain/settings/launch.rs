@@ -111,6 +111,7 @@ impl Settings {
             address: self.local_addr.value.clone().or_else(|| place.address.clone()),
             supervisor_port: place.supervisor_port,
             towards: place.launch_address.clone(),
+            peers: place.peers.clone(),
         }
     }
 
