@@ -499,6 +499,7 @@ impl Life {
 
     /// What is left to write is written, as long as somebody takes it.
     async fn finish(&self) {
+        self.output.count_lost(&self.teller).await;
         let _ = tokio::time::timeout(STORE_FLUSH, self.store.finish()).await;
         self.output.finish().await;
         self.processes.send(Command::KillWorker { id: STORE });

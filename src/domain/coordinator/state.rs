@@ -439,7 +439,7 @@ impl Coordinator {
     fn timers(&self) -> Option<BootTime> {
         let numbers = &self.config.spec.numbers;
         let ms = Duration::from_millis;
-        let mut at = self.resend;
+        let mut at = earlier(self.resend, self.probe.again);
         if self.phase == Phase::Starting && self.start_sent.is_none() {
             at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
         }
