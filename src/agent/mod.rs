@@ -4,5 +4,6 @@
 //! out the effects, [`start`] what a rank is started with.
 
 pub mod driver;
+mod events;
 pub mod processes;
 mod start;

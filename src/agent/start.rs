@@ -100,6 +100,7 @@ impl Starter<'_> {
                 session: true,
                 death_signal: Some(SIGKILL),
                 ignore,
+                cpus: self.context.cpus.get(seat.local_rank.0 as usize).cloned().unwrap_or_default(),
                 oom_score_adj: Some(OOM_SCORE_ADJ),
                 ..SpawnRequest::default()
             },

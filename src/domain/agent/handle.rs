@@ -411,7 +411,8 @@ impl Agent {
                 self.leave(code, out);
             } else {
                 self.leaving = Some(code);
-                let grace_ms = self.numbers().leave_ms;
+                let explicit = self.spec.as_ref().and_then(|spec| spec.shutdown_timeout_ms);
+                let grace_ms = explicit.unwrap_or(self.numbers().leave_ms);
                 self.stop(now, StopOrder { signal, grace_ms }, out);
             }
         }

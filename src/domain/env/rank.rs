@@ -135,6 +135,9 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
     if numbers.local_world > 1 {
         default(super::OMP_NUM_THREADS, "1");
     }
+    if spec.virtual_local_rank {
+        super::virtual_rank::narrow(&mut all, place.local_rank);
+    }
     Ok(all.into_iter().collect())
 }
 
