@@ -4,6 +4,8 @@
 mod docs;
 mod home;
 mod inject;
+mod migration;
 mod parse;
 mod ranks;
 mod screens;
+mod torchrun;
