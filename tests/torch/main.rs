@@ -10,6 +10,7 @@
     clippy::unwrap_used
 )]
 
+mod parser;
 #[path = "../support/mod.rs"]
 mod support;
 
