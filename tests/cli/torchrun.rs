@@ -265,3 +265,46 @@ fn wrong(home: &Home, (typed, words, env, want): &(&str, &str, Variables, Want))
     };
     (!fine).then(|| format!("`{typed}`: {words:?} {env:?}\n[exit code {code:?}]\n{stdout}{stderr}"))
 }
+
+#[test]
+fn lines_that_match_lie_in_a_file_of_their_own() {
+    let home = Home::new();
+    let say = "echo step; echo loss $RANK; echo oops >&2";
+    let args = [
+        "run",
+        "--nproc-per-node=2",
+        "--run-id=a",
+        "--tee=3",
+        "--log-dir=../logs",
+        "--duplicate-stdout-filters=loss,grad",
+        "--log-line-prefix-template=${rank}|",
+        "--no-python",
+        "sh",
+        "-c",
+        say,
+    ];
+    let output = home.relight(&args).env("PATH", "/usr/bin:/bin").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let attempt = home.path().join("logs/a_node1/attempt_0");
+    let text = std::fs::read_to_string(attempt.join("filtered_stdout.log")).unwrap();
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0|loss 0", "1|loss 1"]);
+    assert!(!attempt.join("filtered_stderr.log").exists());
+    assert_eq!(std::fs::read_to_string(attempt.join("1/stderr.log")).unwrap(), "oops\n");
+}
+
+#[test]
+fn completions_name_options_and_the_link() {
+    let home = Home::new();
+    home.link("bin/torchrun");
+    for shell in ["bash", "zsh", "fish"] {
+        let output = home.relight(&["completions", shell]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("nproc-per-node"), "{shell}");
+    }
+    let torchrun = home.path().join("bin/torchrun");
+    let output = home.command(torchrun, &["--print-completion", "bash"]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(text.contains("_torchrun()") && text.contains("--rdzv-backend"), "{text}");
+}
