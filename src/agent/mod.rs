@@ -5,5 +5,6 @@
 
 pub mod driver;
 mod events;
+mod ends;
 pub mod processes;
 mod start;

@@ -13,6 +13,7 @@ pub mod generate;
 pub mod inject;
 pub mod inspecting;
 pub mod interpreter;
+mod job_output;
 pub mod landing;
 pub mod launcher;
 pub mod output;

@@ -8,6 +8,7 @@ mod hints;
 mod key;
 mod launch;
 mod output;
+mod place;
 mod resolve;
 mod rows;
 mod value;
@@ -17,6 +18,7 @@ pub use file::{ConfigFile, FileError, Line};
 pub use hints::{Backend, Conf, Endpoint, Hints};
 pub use key::{IGNORED, Key};
 pub use output::OutputSettings;
+pub use place::JobOutput;
 pub use resolve::{AgentConfig, NodeContext, Place, Settings, SettingsError};
 pub use rows::Row;
 pub use value::{

@@ -23,9 +23,9 @@ use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
 use super::tasks;
 use super::telemetry;
-use super::teller::Teller;
+use super::teller::{self, Teller};
 use super::whereabouts::Whereabouts;
-use super::workers::{Ends, STORE, Workers};
+use super::workers::{Ends, PROBE, READER, STORE, Workers};
 use super::{Boot, Inheritance};
 use crate::agent::driver::{Driver as AgentDriver, Input, Parts as AgentParts};
 use crate::agent::processes::{Command, ProcessEvent, Processes};
@@ -39,9 +39,10 @@ use crate::domain::guardian::{Start, ToAgent, ToGuardian};
 use crate::domain::ids::Term;
 use crate::domain::ledger::Ledger;
 use crate::domain::mutant::Mutants;
-use crate::domain::record::Ground;
+use crate::domain::record::{FirstFailure, Ground};
 use crate::domain::spec::{GrantMode, LaunchPlace};
 use crate::domain::wire::Survivor;
+use crate::health::error_files;
 use crate::ipc::guardian::{decode, encode};
 use crate::logs::spec::LogSpec;
 use crate::net::secret::Secret;
@@ -115,8 +116,12 @@ fn leave(processes: &Processes, code: u8) {
 async fn main(parts: Parts) {
     let Parts { inheritance, processes, inbox, events, ignore_hangup, ends } = parts;
     let Inheritance { boot, page, image, _lock: lock } = inheritance;
-    let workers =
-        Rc::new(Workers { image, env: boot.worker_env.clone(), processes: processes.clone(), ends });
+    let workers = Rc::new(Workers {
+        image,
+        env: boot.worker_env.clone(),
+        processes: processes.clone(),
+        ends: ends.clone(),
+    });
     // What lies in the run directory is made with it, and refused with it.
     let apart = boot.context.log_dir.as_ref().is_some_and(|dir| !dir.starts_with(&boot.context.run_dir));
     let logs = LogSpec { try_dir: apart, ..boot.logs.clone() };
@@ -131,7 +136,7 @@ async fn main(parts: Parts) {
     };
     telemetry::begin(&boot.worker_env, output.handle());
     tasks::spawn(task.run());
-    let console = Console::new(boot.banner.clone());
+    let console = Console::new(boot.banner.clone()).with_stamp(teller::stamp);
     let teller = Teller::new(console, output.handle(), store.clone(), boot.context.node.clone());
     output.tell(&teller);
     let mut life = Life {
@@ -143,9 +148,12 @@ async fn main(parts: Parts) {
         ignore_hangup,
         output,
         store,
-        probe: Probe::new(workers),
+        probe: Probe::new(workers.clone(), PROBE),
+        reader: Probe::new(workers, READER),
+        first: Rc::default(),
         bereaved: Rc::default(),
         read: Rc::default(),
+        ends,
         teller: teller.clone(),
         coordinator,
     };
@@ -175,10 +183,15 @@ pub(super) struct Life {
     output: Output,
     pub(super) store: StoreLine,
     probe: Probe,
+    /// For what ranks left, and what we leave.
+    reader: Probe,
+    /// The first failure of the newest incident, where the coordinator lives here.
+    first: Rc<RefCell<Option<FirstFailure>>>,
     /// The coordinator was lost for good.
     bereaved: Rc<Cell<bool>>,
     /// Records that the agent has read.
     pub(super) read: Rc<Cell<u64>>,
+    pub(super) ends: Ends,
     pub(super) teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }
@@ -281,6 +294,7 @@ impl Life {
                     incarnation: names.incarnation,
                     ground,
                     numbers: self.boot.spec.numbers.clone(),
+                    first: self.first.clone(),
                     done: done.clone(),
                 };
                 let machine =
@@ -297,6 +311,7 @@ impl Life {
             numbers: self.boot.spec.numbers.clone(),
             inbox: self.inbox.clone(),
             store: self.store.clone(),
+            reader: self.reader.clone(),
             bereaved: self.bereaved.clone(),
             read: self.read.clone(),
             done,
@@ -305,8 +320,19 @@ impl Life {
         let (_, empty) = mpsc::unbounded_channel();
         tasks::spawn(agent.run(std::mem::replace(&mut self.events, empty)));
         let code = wait_for_all(&mut finished, leads.is_some()).await;
+        self.leave_error_file(code).await;
         board.flush();
         Ok(code)
+    }
+
+    /// Whoever started this launcher with an error file of its own finds the root of a failure there.
+    async fn leave_error_file(&self, code: u8) {
+        let Some(path) = self.boot.error_file.clone().filter(|_| code != 0) else { return };
+        let Some(first) = self.first.take() else { return };
+        let text = error_files::text(&first);
+        if !self.reader.leave(path.clone(), text).await {
+            self.teller.say(&format!("warning: the error file {} could not be written", path.display()));
+        }
     }
 
     /// Where others reach this node, best address first; none in a launch of one machine.

@@ -153,6 +153,12 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
         &[],
         Runs(0, "relight: warning: --signals-to-handle: there is no signal 'SIGFOO'"),
     ),
+    (
+        "--signals-to-handle",
+        "--signals-to-handle SIGTERM,SIGUSR1 train.py",
+        &[],
+        Env("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGUSR1"),
+    ),
     ("--shutdown-timeout", "--shutdown-timeout 90 train.py", &[], Is("shutdown-timeout", "90")),
     (
         "--shutdown-timeout",
@@ -164,6 +170,12 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
     (
         "--virtual-local-rank",
         "--virtual_local_rank train.py",
+        &[("CUDA_VISIBLE_DEVICES", "4,7")],
+        Env("CUDA_VISIBLE_DEVICES", "7"),
+    ),
+    (
+        "--virtual-local-rank",
+        "--virtual_local_rank --gpu-visibility own train.py",
         &[("CUDA_VISIBLE_DEVICES", "4,7")],
         Env("CUDA_VISIBLE_DEVICES", "7"),
     ),

@@ -43,6 +43,7 @@ fn running(spec: RunSpec) -> Agent {
         node: NodeName::new(NODE),
         incarnation: Incarnation(0),
         nproc: 1,
+        role: String::new(),
         log_dir: String::new(),
     };
     let world = Box::new(World { members: vec![member], ..World::default() });

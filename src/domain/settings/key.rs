@@ -75,11 +75,15 @@ pub enum Key {
     SignalsToHandle,
     /// A plug-in of torchrun's.
     LogsSpecs,
+    /// What ranks see of Slurm.
+    SlurmEnv,
+    /// Which GPUs of its node a rank sees.
+    GpuVisibility,
 }
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 37] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -115,6 +119,8 @@ impl Key {
         Self::StartMethod,
         Self::SignalsToHandle,
         Self::LogsSpecs,
+        Self::SlurmEnv,
+        Self::GpuVisibility,
     ];
 
     /// The long option without its dashes.
@@ -156,6 +162,8 @@ impl Key {
             Self::StartMethod => "start-method",
             Self::SignalsToHandle => "signals-to-handle",
             Self::LogsSpecs => "logs-specs",
+            Self::SlurmEnv => "slurm-env",
+            Self::GpuVisibility => "gpu-visibility",
         }
     }
 
@@ -198,6 +206,8 @@ impl Key {
             Self::StartMethod => &[env::PET_START_METHOD],
             Self::SignalsToHandle => &[env::PET_SIGNALS_TO_HANDLE],
             Self::LogsSpecs => &[],
+            Self::SlurmEnv => &[env::RELIGHT_SLURM_ENV],
+            Self::GpuVisibility => &[env::RELIGHT_GPU_VISIBILITY],
         }
     }
 

@@ -87,6 +87,8 @@ impl Settings {
                 | Key::StartMethod
                 | Key::SignalsToHandle
                 | Key::LogsSpecs => self.hints.show(key).unwrap_or((None, &self.hints.conf.origin)),
+                Key::SlurmEnv => (Some(self.slurm_env.value.name().to_owned()), &self.slurm_env.origin),
+                Key::GpuVisibility => (Some(self.gpus.value.name().to_owned()), &self.gpus.origin),
             }
         };
         Key::ALL

@@ -396,6 +396,7 @@ impl World {
             at,
             summary: String::new(),
             words: String::new(),
+            recorded: None,
         };
         self.task(node, 100_000, Thread::Control, Task::Agent(event));
     }
