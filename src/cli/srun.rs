@@ -16,7 +16,7 @@ use crate::domain::env;
 use crate::domain::exit_code::Outcome;
 use crate::domain::hostlist;
 use crate::domain::ids::NodeName;
-use crate::domain::settings::{Facts, Key, Origin, Settings};
+use crate::domain::settings::{Facts, Key, Origin, Settings, is_on};
 use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{JobRef, ProgramKind};
 use crate::slurm::line::{LineError, SrunLine};
@@ -138,7 +138,7 @@ pub fn srun(process: &Process, words: &[String]) -> Result<Outcome, Failure> {
 /// # Errors
 /// Nothing was started, and why.
 pub fn instead(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Option<Outcome>, Failure> {
-    let alone = flags.run.standalone || process.var(env::PET_STANDALONE) == Some("1");
+    let alone = flags.run.standalone || process.var(env::PET_STANDALONE).is_some_and(is_on);
     let place = SlurmPlace::read(&process.known).map_err(UsageError::from)?;
     let Some(place) = place.filter(|_| !alone && !flags.dry_run) else { return Ok(None) };
     match place.form {
@@ -221,6 +221,7 @@ fn settings(
         // Neither this node nor what it sees is the agents'.
         args.values.remove(&Key::NprocPerNode);
         facts.gpus = facts.gpus.max(1);
+        facts.xpus = facts.xpus.max(1);
     }
     Ok(Settings::resolve(&args, &facts, &agent.known, &files)?)
 }

@@ -203,6 +203,9 @@ pub struct RunSpec {
     pub role: String,
     /// An explicit `--shutdown-timeout`, for every stop.
     pub shutdown_timeout_ms: Option<u64>,
+    /// Each rank sees its own GPU alone, as the first, and `LOCAL_RANK` is 0 everywhere.
+    #[serde(default)]
+    pub virtual_local_rank: bool,
     /// A person is at the terminal.
     pub interactive: bool,
     /// The timers.
