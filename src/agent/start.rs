@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use crate::domain::agent::Seat;
-use crate::domain::env::{RankEnvError, RankPlace, rank_argv, rank_environment};
+use crate::domain::env::{self, RankEnvError, RankPlace, rank_argv, rank_environment};
 use crate::domain::ids::{Attempt, Slot};
 use crate::domain::settings::NodeContext;
 use crate::domain::spec::{ProgramKind, RunSpec};
@@ -74,7 +74,10 @@ impl Starter<'_> {
             spec: self.spec,
             error_file: error_file.as_deref(),
             run_base: Some(&self.context.run_base),
-            hide_launchers: false,
+            signals: env::SIGNALS,
+            slurm_env: self.context.slurm_env,
+            threads: self.context.threads,
+            gpus: self.context.gpus,
         })?;
         let argv: Vec<OsString> = rank_argv(self.spec, &self.context.interpreter, seat.local_rank);
         let pipe = |what| io::pipe().map_err(|e| Refused::call(what, &e));

@@ -4,10 +4,13 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use super::failure::ConfigError;
+use super::flags::RunOptions;
+use super::job_output::{self, Asked};
 use crate::domain::env;
-use crate::domain::settings::{ConfigFile, Facts};
+use crate::domain::settings::{ConfigFile, Facts, Key};
 use crate::domain::slurm_env::SlurmPlace;
 
 /// Where a site may say what holds for every run on its machines.
@@ -28,6 +31,8 @@ pub struct Process {
     pub cwd: PathBuf,
     /// The working directory was removed, or cannot be reached.
     pub cwd_is_gone: bool,
+    /// Where the output of the job goes, once somebody has asked.
+    asked: OnceLock<Asked>,
 }
 
 impl Process {
@@ -47,7 +52,15 @@ impl Process {
         let cwd = cwd.unwrap_or_else(|_| PathBuf::from("/"));
         let words = std::iter::once(called_as).chain(args.iter().map(OsString::as_os_str));
         let command = words.map(|word| word.to_string_lossy().into_owned()).collect();
-        Self { called_as: called_as.to_owned(), command, env, known, cwd, cwd_is_gone }
+        Self {
+            called_as: called_as.to_owned(),
+            command,
+            env,
+            known,
+            cwd,
+            cwd_is_gone,
+            asked: OnceLock::new(),
+        }
     }
 
     /// A documented variable that is there, not empty, and valid UTF-8.
@@ -71,7 +84,29 @@ impl Process {
             random: random(),
             // What makes no sense is said where it matters (see `run::prepare`).
             slurm: SlurmPlace::read(&self.known).ok().flatten(),
+            job_output: None,
         }
+    }
+
+    /// What settings depend on, with the place of the job's output where that decides something.
+    #[must_use]
+    pub fn facts_for(&self, options: &RunOptions, files: &[ConfigFile]) -> Facts {
+        let named = options.run_dir.is_some()
+            || self.var(env::RELIGHT_RUN_DIR).is_some()
+            || files.iter().any(|file| file.values.contains_key(&Key::RunDir));
+        let job_output = if named { None } else { self.job_output().output.clone() };
+        Facts { job_output, ..self.facts() }
+    }
+
+    /// Where the output of the job goes: Slurm is asked once.
+    pub fn job_output(&self) -> &Asked {
+        self.asked.get_or_init(|| job_output::ask(self))
+    }
+
+    /// What is to be said where Slurm was asked and did not answer.
+    #[must_use]
+    pub fn silence(&self) -> Option<&str> {
+        self.asked.get()?.silence.as_deref()
     }
 
     /// `SLURMD_NODENAME`, else the host name.

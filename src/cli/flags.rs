@@ -148,6 +148,13 @@ pub struct RunOptions {
     /// Ranks of this node [default: in a job the header's tasks per node, else its GPUs; else 1]
     #[arg(long, value_name = "N|auto|gpu|cpu", help_heading = "Ranks")]
     pub nproc_per_node: Option<String>,
+    /// What ranks see of Slurm in a job: as if srun had started each of them, nothing of its tasks, or what their agent
+    /// sees [default: task]
+    #[arg(long, value_name = "task|hide|keep", help_heading = "Ranks")]
+    pub slurm_env: Option<String>,
+    /// GPUs that a rank sees: those of its node, or its own alone [default: all]
+    #[arg(long, value_name = "all|own", help_heading = "Ranks")]
+    pub gpu_visibility: Option<String>,
     /// SCRIPT is a Python module, as for `python -m`
     #[arg(short, long, help_heading = "Ranks")]
     pub module: bool,
@@ -195,8 +202,8 @@ pub struct RunOptions {
     /// Name of the run [default: the time and a random number; in a batch job its id and a count]
     #[arg(long, alias = "rdzv-id", value_name = "ID", help_heading = "Run")]
     pub run_id: Option<String>,
-    /// Where run directories lie [default: $SLURM_SUBMIT_DIR/.relight in a job, else $XDG_STATE_HOME/relight or
-    /// ~/.local/state/relight]
+    /// Where run directories lie [default: in a batch script .relight beside the job's output, else in a job
+    /// $SLURM_SUBMIT_DIR/.relight, else $XDG_STATE_HOME/relight or ~/.local/state/relight]
     #[arg(long, value_name = "DIR", help_heading = "Run")]
     pub run_dir: Option<String>,
     /// The IP address of this node that other nodes are told [default: the one that faces them]
@@ -271,6 +278,8 @@ impl RunOptions {
                 Key::StoreTimeout => text(&self.store_timeout),
                 Key::Grant => text(&self.grant),
                 Key::LocalAddr => text(&self.local_addr),
+                Key::SlurmEnv => text(&self.slurm_env),
+                Key::GpuVisibility => text(&self.gpu_visibility),
             };
             typed.map(|typed| (key, typed))
         });

@@ -171,11 +171,9 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
 
 /// `OMP_NUM_THREADS` as the ranks will see it.
 fn omp_threads(context: &NodeContext) -> Option<String> {
-    if context.omp_by_us {
-        return Some("1".to_owned());
-    }
     let set = context.base_env.iter().find(|(name, _)| name == env::OMP_NUM_THREADS.name);
-    set.map(|(_, value)| value.to_string_lossy().into_owned())
+    let ours = || context.threads.map(|threads| threads.to_string());
+    set.map(|(_, value)| value.to_string_lossy().into_owned()).or_else(ours)
 }
 
 /// Whoever only asks whether a run runs holds its lock for a moment.

@@ -11,6 +11,7 @@ pub mod generate;
 pub mod inject;
 pub mod inspecting;
 pub mod interpreter;
+mod job_output;
 pub mod landing;
 pub mod output;
 pub mod program;

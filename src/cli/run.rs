@@ -43,7 +43,8 @@ pub fn run(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Ou
 /// A file or a value makes no sense.
 pub fn settings(process: &Process, options: &RunOptions, program: &[String]) -> Result<Settings, Failure> {
     let files = process.config_files(options.config.as_deref())?;
-    Ok(Settings::resolve(&options.args(program), &process.facts(), &process.known, &files)?)
+    let facts = process.facts_for(options, &files);
+    Ok(Settings::resolve(&options.args(program), &facts, &process.known, &files)?)
 }
 
 /// Program and arguments are kept in the journal, which has a limit for its records.

@@ -102,6 +102,7 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             incarnation: Incarnation(0),
             nproc: launch.config.node.nproc,
             log_dir: launch.config.node.log_dir.clone(),
+            role: launch.config.node.role.clone(),
         }],
         master: Offer { address: launch.config.node.address.clone(), port: 0 },
         resume: None,
@@ -122,7 +123,10 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             spec: &launch.config.spec,
             error_file: error_file.as_deref(),
             run_base: Some(&context.run_base),
-            hide_launchers: false,
+            signals: env::SIGNALS,
+            slurm_env: context.slurm_env,
+            threads: context.threads,
+            gpus: context.gpus,
         };
         let is_inherited = |pair: &(OsString, OsString)| context.base_env.contains(pair);
         let env = rank_environment(&place).ok()?.into_iter().filter(|pair| !is_inherited(pair));

@@ -151,6 +151,9 @@ pub struct Member {
     pub nproc: u32,
     /// Where its ranks' logs lie.
     pub log_dir: String,
+    /// `ROLE_NAME` of its ranks; empty: that of the run.
+    #[serde(default)]
+    pub role: String,
 }
 
 /// Where to resume: generations of earlier attempts beyond it are void.

@@ -6,6 +6,7 @@ mod args;
 mod file;
 mod key;
 mod launch;
+mod place;
 mod resolve;
 mod rows;
 mod value;
@@ -13,6 +14,7 @@ mod value;
 pub use args::{Args, Facts};
 pub use file::{ConfigFile, FileError, Line};
 pub use key::{IGNORED, Key};
+pub use place::JobOutput;
 pub use resolve::{AgentConfig, NodeContext, Place, Settings, SettingsError};
 pub use rows::Row;
 pub use value::{

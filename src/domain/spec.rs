@@ -60,6 +60,8 @@ pub struct LaunchPlace {
     pub supervisor_port: Option<u16>,
     /// An address of the network that the nodes share, such as that of the node where the step was started.
     pub towards: Option<String>,
+    /// Addresses of the first nodes, in order, where they are known.
+    pub peers: Vec<String>,
 }
 
 /// Every timer of the machines, in milliseconds.
@@ -176,7 +178,7 @@ pub struct RunSpec {
     pub spares: u32,
     /// Failures that may be followed by a restart; `None`: as long as attempts are not too short.
     pub max_restarts: Option<u32>,
-    /// `ROLE_NAME`.
+    /// `ROLE_NAME` of nodes that say nothing else.
     pub role: String,
     /// An explicit `--shutdown-timeout`, for every stop.
     pub shutdown_timeout_ms: Option<u64>,
@@ -191,6 +193,8 @@ pub struct RunSpec {
 pub struct NodeSpec {
     /// Ranks on this node.
     pub nproc: u32,
+    /// `ROLE_NAME` of its ranks; empty: that of the run.
+    pub role: String,
     /// Digest of the script as this node reads it; a different one is said once.
     pub script_digest: Option<u64>,
     /// Where the ranks' logs lie on this node (`<log_dir>/<run_id>_<node>`), empty when files are off.

@@ -41,6 +41,7 @@ fn world(cause: Cause) -> Body {
         incarnation: Incarnation(u64::from(n)),
         nproc: 4,
         log_dir: format!("/logs/r1_n{n:02}"),
+        role: String::new(),
     };
     Body::Attempt(AttemptBody {
         members: vec![member(1), member(2)],

@@ -1,11 +1,11 @@
 //! TCP between nodes: where a coordinator listens, and how it is dialled.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::time::Duration;
 
-use futures_util::future::select_ok;
+use futures_util::future::{join_all, select_ok};
 use hmac::Mac;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
@@ -98,6 +98,12 @@ pub async fn dial(addresses: &[SocketAddr], within: Duration) -> io::Result<TcpS
         Ok(answered) => answered.map(|(stream, _)| stream),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
+}
+
+/// What answers on these ports of a host within a time, in their order.
+pub async fn answering(host: IpAddr, ports: &[u16], within: Duration) -> Vec<TcpStream> {
+    let tries = ports.iter().map(|port| tokio::time::timeout(within, TcpStream::connect((host, *port))));
+    join_all(tries).await.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
 }
 
 /// Makes a connection notice in about `silence` that the other end is gone without a word.

@@ -116,8 +116,12 @@ fn leave(processes: &Processes, code: u8) {
 async fn main(parts: Parts) {
     let Parts { inheritance, processes, inbox, events, ignore_hangup, ends } = parts;
     let Inheritance { boot, page, image, _lock: lock } = inheritance;
-    let workers =
-        Rc::new(Workers { image, env: boot.worker_env.clone(), processes: processes.clone(), ends });
+    let workers = Rc::new(Workers {
+        image,
+        env: boot.worker_env.clone(),
+        processes: processes.clone(),
+        ends: ends.clone(),
+    });
     // What lies in the run directory is made with it, and refused with it.
     let apart = boot.context.log_dir.as_ref().is_some_and(|dir| !dir.starts_with(&boot.context.run_dir));
     let logs = LogSpec { try_dir: apart, ..boot.logs.clone() };
@@ -149,6 +153,7 @@ async fn main(parts: Parts) {
         first: Rc::default(),
         bereaved: Rc::default(),
         read: Rc::default(),
+        ends,
         teller: teller.clone(),
         coordinator,
     };
@@ -186,6 +191,7 @@ pub(super) struct Life {
     bereaved: Rc<Cell<bool>>,
     /// Records that the agent has read.
     pub(super) read: Rc<Cell<u64>>,
+    pub(super) ends: Ends,
     pub(super) teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }

@@ -8,6 +8,7 @@ mod beats;
 mod boot;
 mod closing;
 mod control;
+mod errands;
 mod finding;
 mod hooks;
 mod link;

@@ -83,12 +83,11 @@ impl Board {
         let ledger = coordinator.ledger();
         let Some((lead, _)) = ledger.leader() else { return };
         let world = ledger.world();
-        let present = coordinator.present();
-        let nodes = present.iter().map(|node| NodeStatus {
-            node: node.clone(),
-            slot: ledger.slot(node),
-            nproc: ledger.member(node).map_or(0, |m| m.nproc),
-            state: if ledger.slot(node).is_some() { "active".into() } else { "spare".into() },
+        let nodes = coordinator.standing().into_iter().map(|(node, standing)| NodeStatus {
+            slot: ledger.slot(&node),
+            nproc: ledger.member(&node).map_or(0, |m| m.nproc),
+            state: standing.word().into(),
+            node,
         });
         let status = Status {
             v: STATUS_VERSION,

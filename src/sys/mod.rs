@@ -8,6 +8,7 @@ pub mod addresses;
 pub mod capability;
 pub mod clock;
 pub mod dirs;
+pub mod epoll;
 pub mod fence;
 pub mod files;
 pub mod inherited;

@@ -3,7 +3,7 @@
 //! | | torchrun | the test that shows the better behaviour |
 //! |---|---|---|
 //! | 2 | a restart in place finds the store of the attempt before | `t02_…` here: fresh port, empty store |
-//! | 3 | a node that dies silently is not noticed | `slurm: losses::s39_a_node_without_power_…` |
+//! | 3 | a node that dies silently is not noticed | `slurm: returns::s39_a_node_without_power_…` |
 //! | 6 | without restarts a failing node does not stop the others | `slurm: torchrun::t06_…` |
 //! | 7 | orphans: of a killed agent, of a crashed rank, of children with sessions of their own | `t07_…` here, `s18_…`, `guarded::sigkill_of_the_guardian_…` |
 //! | 8 | USR1 and USR2 kill the launcher and orphan everything | `t08_…` here, `stories: signals::usr1_and_usr2_…` |

@@ -1,9 +1,11 @@
 //! Ranks, agents and nodes are lost, and the run goes on.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::job::{Job, SRUN, Training};
+use crate::job::{Job, SRUN, Training, events_of, kinds_of};
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -30,38 +32,6 @@ fn a_rank_dies_and_the_same_nodes_go_on() {
 }
 
 #[test]
-fn s39_a_node_without_power_is_replaced_and_comes_back_as_a_spare() {
-    let Some(cluster) = Cluster::up(3) else { return };
-    let options = [TWO, &["--nnodes=2", "--spares=1"]].concat();
-    let job = Job::start(&cluster, "power", &srun("3"), &options, LONG);
-    job.reached(0, 12);
-    let off = Instant::now();
-    cluster.ok(&["power-off", "2"]);
-    job.reached(1, 1);
-    // Not after the timeout of a collective, which is ten minutes and more: 6 s of silence, and a restart.
-    assert!(off.elapsed() < s(30), "{:?}", off.elapsed());
-    // The side that is cut off ends by itself: nothing of it trains on.
-    cluster.ok(&["power-on", "2"]);
-    let (ended, journal, _) = job.finishes(s(90), &[1, 2, 3]);
-    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
-    assert!(ended.stderr.contains("n2"), "{}", ended.stderr);
-}
-
-#[test]
-fn s38_an_agent_that_is_stopped_loses_its_ranks_and_returns_as_a_spare() {
-    let Some(cluster) = Cluster::up(3) else { return };
-    let options = [TWO, &["--nnodes=2", "--spares=1"]].concat();
-    let job = Job::start(&cluster, "stopped", &srun("3"), &options, LONG);
-    job.reached(0, 12);
-    let agent = cluster.agent_on(2);
-    cluster.signal_on(2, agent, "STOP");
-    job.reached(1, 1);
-    cluster.signal_on(2, agent, "CONT");
-    let (_, journal, _) = job.finishes(s(90), &[1, 2, 3]);
-    assert_eq!(journal.attempts.len(), 2);
-}
-
-#[test]
 fn s37_an_agent_that_is_stopped_for_three_seconds_is_no_loss() {
     let Some(cluster) = Cluster::up(2) else { return };
     let job = Job::start(&cluster, "pause", &srun("2"), TWO, LONG);
@@ -71,6 +41,10 @@ fn s37_an_agent_that_is_stopped_for_three_seconds_is_no_loss() {
     cluster.on_node(2, &format!("kill -STOP {agent}; sleep 3; kill -CONT {agent}"));
     let (_, journal, _) = job.finishes(s(60), &[1, 2]);
     assert_eq!(journal.attempts.len(), 1);
+    let run = cluster.shared().join("runs/pause");
+    assert_eq!(events_of(&run, "node_lost"), Vec::<Value>::new());
+    let kinds = kinds_of(&run);
+    assert!(!kinds.iter().any(|kind| kind == "evict"), "{kinds:?}");
 }
 
 #[test]

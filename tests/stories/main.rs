@@ -104,6 +104,7 @@ fn filters(scene: &Scene) -> Vec<(String, &'static str)> {
         (pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"), "[STAMP]"),
         (pattern(r"\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d"), "[STAMP]"),
         (pattern(r"\d\d:\d\d:\d\d"), "[TIME]"),
+        (pattern(r"OMP_NUM_THREADS=\d+"), "OMP_NUM_THREADS=[CORES]"),
         (pattern(r"pid(:?) \d+"), "pid$1 [PID]"),
         (pattern(r"\b\d+(\.\d+)? s\b"), "[N] s"),
         (pattern(r"\b\d+(\.\d+)? (k?B)\b"), "[SIZE]"),

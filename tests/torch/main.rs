@@ -10,6 +10,11 @@
     clippy::unwrap_used
 )]
 
+mod environment;
+mod lightning;
+#[allow(dead_code)]
+#[path = "../forms/slurm.rs"]
+mod slurm;
 #[path = "../support/mod.rs"]
 mod support;
 

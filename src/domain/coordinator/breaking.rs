@@ -34,6 +34,8 @@ enum What {
     Gone(NodeName),
     /// The ranks of a node are gone with its grant.
     RanOut(NodeName),
+    /// A process of an earlier world survived SIGKILL on a node of one that has not begun.
+    Dirty(NodeName),
 }
 
 impl Coordinator {
@@ -73,10 +75,29 @@ impl Coordinator {
             let what = if failed { What::Failed } else { What::RanOut(node.clone()) };
             self.break_world(now, what, out);
         }
-        if let Some(broke) = self.breaking.as_mut().filter(|b| b.attempt == attempt)
-            && self.busy.is_empty()
+        self.note_all_stopped(now);
+        self.dirtied(now, node, out);
+    }
+
+    /// Nobody has ranks of the world that broke any more, whoever was the last to say so.
+    pub(super) fn note_all_stopped(&mut self, now: Now) {
+        if self.busy.is_empty()
+            && let Some(broke) = &mut self.breaking
         {
             broke.stopped.get_or_insert(now.boot);
+        }
+    }
+
+    /// A world that has not begun never will with this node: another one is opened.
+    fn dirtied(&mut self, now: Now, node: &NodeName, out: &mut Outbox<Effect>) {
+        let dirty = self.peers.get(node).is_some_and(|p| !p.survivors.is_empty());
+        let planned = self.phase == Phase::Starting && self.start_sent.is_none();
+        if dirty
+            && planned
+            && self.ledger.member(node).is_some()
+            && self.ledger.attempt().is_some_and(|attempt| self.may_break(attempt))
+        {
+            self.break_world(now, What::Dirty(node.clone()), out);
         }
     }
 
@@ -137,7 +158,7 @@ impl Coordinator {
                 let members = self.ledger.world().map_or(&[][..], |w| &w.members);
                 self.blame(now, (attempt, members), &ends.values().cloned().collect::<Vec<_>>())
             }
-            What::Lost(_) | What::Gone(_) | What::RanOut(_) => (None, now.boot),
+            What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
         let suspects = match &first {
@@ -155,7 +176,11 @@ impl Coordinator {
             first: first.filter(|_| !open),
             lost: match &what {
                 What::Lost(node) => vec![node.clone()],
-                What::Failed | What::Gone(_) | What::RanOut(_) => Vec::new(),
+                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => Vec::new(),
+            },
+            dirty: match &what {
+                What::Dirty(node) => Some(node.clone()),
+                _ => None,
             },
             verdict: None,
             suspects,
@@ -271,8 +296,9 @@ impl Coordinator {
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
+        let dirty = broke.dirty.clone();
         let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
-        let broken = Broken { first: first.as_ref(), gone: &lost, ran_ms, spares };
+        let broken = Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), ran_ms, spares };
         let verdict = policy::decide(&self.ledger, &broken);
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
@@ -330,7 +356,7 @@ impl Coordinator {
                 out.note(Note::GrantRanOut { node: node.clone(), attempt, incident });
             }
             // The loss itself was said when it was noticed.
-            (What::Lost(_) | What::Failed, None) => {}
+            (What::Lost(_) | What::Failed | What::Dirty(_), None) => {}
         }
     }
 
@@ -361,7 +387,7 @@ impl Coordinator {
         }
         let broke = self.settling.remove(0);
         let incident = self.verdict_of(now, &broke);
-        let mut why = incident_why(&incident);
+        let mut why = incident_why(&incident, broke.dirty.as_ref());
         // No attempt record tells why nothing was started again.
         if matches!(incident.decision, Decision::Stop { .. }) {
             why.extend(broke.verdict.as_ref().and_then(|v| v.why.last().cloned()));
@@ -434,12 +460,13 @@ fn lost_its_peer(first: &FirstFailure) -> bool {
     Standing::of(&first.exit, summary, &first.words) == Standing::PeerLost
 }
 
-fn incident_why(incident: &Incident) -> Vec<String> {
+fn incident_why(incident: &Incident, dirty: Option<&NodeName>) -> Vec<String> {
     let mut why = Vec::new();
     if let Some(first) = &incident.first_failure {
         why.push(first.sentence());
     }
     why.extend(incident.lost.iter().map(|n| format!("{n} was lost")));
+    why.extend(dirty.map(policy::dirty));
     if why.is_empty() {
         why.push("an agent died and its ranks with it".to_owned());
     }

@@ -252,6 +252,7 @@ impl Coordinator {
         let lost = Duration::from_millis(numbers.lost_ms);
         let passed = |since: BootTime, ms: u64| now.boot.since(since) >= Duration::from_millis(ms);
         self.busy.retain(|_, b| b.over_at.is_none_or(|at| now.boot < at));
+        self.note_all_stopped(now);
         if self.append.as_ref().is_some_and(|f| passed(f.since, store)) && !self.is_closed() {
             let sentence = "the run directory could not be written for too long".to_owned();
             self.end(now, Outcome::Failed, 1, sentence, out);

@@ -238,7 +238,11 @@ impl Coordinator {
     }
 
     pub(super) fn survived(&mut self, node: &NodeName, survivors: Vec<Survivor>, out: &mut Outbox<Effect>) {
+        let placed = self.ledger.member(node).is_some();
         let Some(peer) = self.peers.get_mut(node) else { return };
+        if survivors.is_empty() && !peer.survivors.is_empty() {
+            out.note(Note::NodeBack { node: node.clone(), spare: !placed });
+        }
         if !survivors.is_empty() && peer.survivors != survivors {
             let list = survivors.iter().map(|s| (s.pid, s.state)).collect();
             out.note(Note::NodeDirty { node: node.clone(), survivors: list });

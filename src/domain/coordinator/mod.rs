@@ -19,7 +19,7 @@ mod proof;
 mod state;
 mod supervised;
 
-pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY};
+pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY, Standing};
 
 use std::time::Duration;
 

@@ -93,6 +93,35 @@ impl Peer {
     }
 }
 
+/// How a node stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has a place in the newest world.
+    Active,
+    /// It waits for one.
+    Spare,
+    /// Nothing is heard of it.
+    Lost,
+    /// A process of an earlier attempt survived SIGKILL there.
+    Dirty,
+    /// It was taken out of the run.
+    Evicted,
+}
+
+impl Standing {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Spare => "spare",
+            Self::Lost => "lost",
+            Self::Dirty => "dirty",
+            Self::Evicted => "evicted",
+        }
+    }
+}
+
 /// A node that may have live ranks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Busy {
@@ -146,6 +175,8 @@ pub(super) struct Breaking {
     pub(super) ran_ms: u64,
     pub(super) first: Option<FirstFailure>,
     pub(super) lost: Vec<NodeName>,
+    /// The node for whose sake this world never began.
+    pub(super) dirty: Option<NodeName>,
     /// None before it is decided.
     pub(super) verdict: Option<Verdict>,
     /// Members that were missing when a rank lost its peer.
@@ -312,6 +343,23 @@ impl Coordinator {
     #[must_use]
     pub fn present(&self) -> Vec<NodeName> {
         self.peers.iter().filter(|(_, p)| p.usable()).map(|(node, _)| node.clone()).collect()
+    }
+
+    /// Every node that ever came, and how it stands, in order of their names. One that is away for a moment is left out.
+    #[must_use]
+    pub fn standing(&self) -> Vec<(NodeName, Standing)> {
+        let came = self.peers.iter().filter(|(_, p)| p.incarnation != Incarnation::default());
+        let standing = |node: &NodeName, peer: &Peer| {
+            Some(match peer {
+                _ if self.ledger.is_evicted(node) => Standing::Evicted,
+                p if p.lost => Standing::Lost,
+                p if !p.heard() => return None,
+                p if !p.survivors.is_empty() => Standing::Dirty,
+                _ if self.ledger.slot(node).is_some() => Standing::Active,
+                _ => Standing::Spare,
+            })
+        };
+        came.filter_map(|(node, peer)| Some((node.clone(), standing(node, peer)?))).collect()
     }
 
     /// This life of the agent of a node is the admitted one.

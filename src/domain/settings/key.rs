@@ -45,11 +45,15 @@ pub enum Key {
     Grant,
     /// The address of this node that others are told.
     LocalAddr,
+    /// What ranks see of Slurm.
+    SlurmEnv,
+    /// Which GPUs of its node a rank sees.
+    GpuVisibility,
 }
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -70,6 +74,8 @@ impl Key {
         Self::StoreTimeout,
         Self::Grant,
         Self::LocalAddr,
+        Self::SlurmEnv,
+        Self::GpuVisibility,
     ];
 
     /// The long option without its dashes.
@@ -96,6 +102,8 @@ impl Key {
             Self::StoreTimeout => "store-timeout",
             Self::Grant => "grant",
             Self::LocalAddr => "local-addr",
+            Self::SlurmEnv => "slurm-env",
+            Self::GpuVisibility => "gpu-visibility",
         }
     }
 
@@ -123,6 +131,8 @@ impl Key {
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::Grant => &[env::RELIGHT_GRANT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
+            Self::SlurmEnv => &[env::RELIGHT_SLURM_ENV],
+            Self::GpuVisibility => &[env::RELIGHT_GPU_VISIBILITY],
         }
     }
 

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Facts};
 use super::file::ConfigFile;
 use super::key::{IGNORED, Key};
-use super::launch;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
-use crate::domain::env;
+use super::{launch, place};
+use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
@@ -82,6 +82,8 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
     match problem {
         ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu"]),
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
+        ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
+        ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
         ValueProblem::NotANumber if place.key == Key::MaxRestarts => meant(&["unlimited"]),
         _ => None,
@@ -131,6 +133,12 @@ pub struct Settings {
     pub grant: Value<GrantMode>,
     /// The address of this node that others are told; `None`: found out.
     pub local_addr: Value<Option<String>>,
+    /// What ranks see of Slurm, in a job.
+    pub slurm_env: Value<SlurmEnv>,
+    /// Which GPUs of its node a rank sees.
+    pub gpus: Value<GpuVisibility>,
+    /// CPUs of one rank: `OMP_NUM_THREADS` where nobody sets it.
+    pub threads: Option<u32>,
     /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
     pub ignored: Vec<String>,
     /// Script, module or binary; empty where only settings were asked for.
@@ -181,8 +189,12 @@ pub struct NodeContext {
     pub log_filter: Option<String>,
     /// The environment that ranks inherit.
     pub base_env: Vec<(OsString, OsString)>,
-    /// `OMP_NUM_THREADS=1` is our doing: the banner says so.
-    pub omp_by_us: bool,
+    /// CPUs of one rank: `OMP_NUM_THREADS` where nobody sets it.
+    pub threads: Option<u32>,
+    /// What ranks see of Slurm, in a job.
+    pub slurm_env: SlurmEnv,
+    /// Which GPUs a rank sees.
+    pub gpus: GpuVisibility,
     /// Names that were given and have no effect: said once.
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
@@ -251,7 +263,7 @@ impl Layers<'_> {
     }
 
     /// A variable that is there and not empty.
-    fn var(&self, var: env::EnvVar) -> Option<&str> {
+    pub(super) fn var(&self, var: env::EnvVar) -> Option<&str> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
@@ -286,21 +298,23 @@ impl Settings {
         let job = layers.var(env::SLURM_JOB_ID).map(str::to_owned);
         let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
         let streams = || (StreamMap::default(), "");
+        let nproc = layers.get(
+            Key::NprocPerNode,
+            |text| count(value::nproc(text)?, facts),
+            || launch::default_nproc(facts, slurm.as_ref()),
+        )?;
         let settings = Self {
             run_id: layers.get(
                 Key::RunId,
                 |text| value::run_id(text).map(RunId),
                 || default_run_id(facts, by_job, slurm.as_ref()),
             )?,
-            run_dir: run_dir(&layers, facts)?,
+            run_dir: place::run_dir(&layers, facts)?,
             standalone,
             nnodes,
             spares,
-            nproc: layers.get(
-                Key::NprocPerNode,
-                |text| count(value::nproc(text)?, facts),
-                || launch::default_nproc(facts, slurm.as_ref()),
-            )?,
+            threads: launch::threads(facts, nproc.value),
+            nproc,
             max_restarts: layers.get(Key::MaxRestarts, value::max_restarts, || default_restarts(facts))?,
             module: layers.flag(Key::Module)?,
             no_python: layers.flag(Key::NoPython)?,
@@ -322,6 +336,8 @@ impl Settings {
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
+            slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
+            gpus: layers.get(Key::GpuVisibility, launch::gpus, || (GpuVisibility::All, ""))?,
             ignored: layers.ignored(),
             program: args.program.clone().unwrap_or_default(),
             args: args.args.clone(),
@@ -405,6 +421,7 @@ impl Settings {
         let log_dir = self.node_log_dir(cwd).unwrap_or_default();
         NodeSpec {
             nproc: self.nproc.value,
+            role: self.role.value.clone(),
             script_digest: None,
             log_dir: log_dir.to_string_lossy().into_owned(),
             // Known when the agent listens; until then, and on a machine by itself, this.
@@ -423,7 +440,6 @@ impl Settings {
         base_env: Vec<(OsString, OsString)>,
     ) -> NodeContext {
         let (interpreter, interpreter_from) = interpreter.unwrap_or_default();
-        let has_omp = base_env.iter().any(|(name, _)| name == env::OMP_NUM_THREADS.name);
         NodeContext {
             node: NodeName::new(self.node.clone()),
             run_base: self.run_dir.value.clone(),
@@ -435,7 +451,9 @@ impl Settings {
             interpreter,
             interpreter_from,
             cwd: cwd.to_owned(),
-            omp_by_us: self.nproc.value > 1 && !has_omp,
+            threads: self.threads,
+            slurm_env: self.slurm_env.value,
+            gpus: self.gpus.value,
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,
@@ -485,30 +503,10 @@ fn default_run_id(facts: &Facts, job: Option<&str>, slurm: Option<&SlurmPlace>) 
     }
 }
 
-/// The directory under which run directories lie.
-fn run_dir(layers: &Layers<'_>, facts: &Facts) -> Result<Value<PathBuf>, SettingsError> {
-    let absolute = |var| layers.var(var).map(Path::new).filter(|path| path.is_absolute());
-    if layers.find(Key::RunDir).is_some() {
-        let parse = |text: &str| value::path(text).map(|path| facts.cwd.join(path));
-        return layers.get(Key::RunDir, parse, || (PathBuf::new(), ""));
-    }
-    let (value, why) = if let Some(dir) =
-        absolute(env::SLURM_SUBMIT_DIR).filter(|_| layers.var(env::SLURM_JOB_ID).is_some())
-    {
-        (dir.join(".relight"), env::SLURM_SUBMIT_DIR.name)
-    } else if let Some(dir) = absolute(env::XDG_STATE_HOME) {
-        (dir.join("relight"), env::XDG_STATE_HOME.name)
-    } else if let Some(dir) = absolute(env::HOME) {
-        (dir.join(".local/state/relight"), "HOME")
-    } else {
-        return Err(SettingsError::NoRunDir);
-    };
-    Ok(Value { value, origin: Origin::Default(why) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::settings::JobOutput;
 
     fn facts() -> Facts {
         Facts {
@@ -521,6 +519,7 @@ mod tests {
             stamp: "20261201-080000".into(),
             random: 0xbeef,
             slurm: None,
+            job_output: None,
         }
     }
 
@@ -581,6 +580,18 @@ mod tests {
         assert_eq!(all.own_dir(), Path::new("/scratch/x/.relight/77.0"));
         assert!(all.count_in_job(3));
         assert_eq!(all.run_id.value.as_str(), "77.3");
+        let output = JobOutput {
+            file: "/scratch/logs/77.out".into(),
+            plain: true,
+            shared: false,
+            with_submission: true,
+        };
+        let beside = Facts { job_output: Some(output), ..facts() };
+        let all = resolve_with(&beside, &[], &job, "").unwrap();
+        assert_eq!(all.own_dir(), Path::new("/scratch/logs/.relight/77.0"));
+        assert_eq!(all.run_dir.origin, Origin::Default("beside the job's output"));
+        let filed = resolve_with(&beside, &[], &job, "run-dir = /site").unwrap();
+        assert_eq!(filed.own_dir(), Path::new("/site/77.0"));
         let env = [("RELIGHT_RUN_ID", "a"), ("RELIGHT_RUN_DIR", "r"), ("PET_RDZV_ID", "b")];
         let mut all = resolve(&[], &env, "").unwrap();
         assert_eq!(all.own_dir(), Path::new("/home/u/exp/r/a"));
@@ -660,7 +671,7 @@ mod tests {
         assert_eq!((spec.numbers.lost_ms, spec.numbers.grant), (6_000, GrantMode::Lease));
         assert_eq!((spec.kind, spec.shutdown_timeout_ms), (ProgramKind::Module, Some(500)));
         let context = all.node_context(Path::new("/home/u/exp"), Some(("/p".into(), "PATH".into())), vec![]);
-        assert_eq!((context.log_dir, context.omp_by_us), (None, true));
+        assert_eq!((context.log_dir, context.threads), (None, Some(1)));
         assert_eq!(context.ignored, ["PET_MASTER_ADDR"]);
         assert_eq!(all.rows().len(), Key::ALL.len());
     }

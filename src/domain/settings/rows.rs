@@ -68,6 +68,8 @@ impl Settings {
                     (Some(value.to_owned()), &self.grant.origin)
                 }
                 Key::LocalAddr => (self.local_addr.value.clone(), &self.local_addr.origin),
+                Key::SlurmEnv => (Some(self.slurm_env.value.name().to_owned()), &self.slurm_env.origin),
+                Key::GpuVisibility => (Some(self.gpus.value.name().to_owned()), &self.gpus.origin),
             }
         };
         Key::ALL

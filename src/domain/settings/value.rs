@@ -116,6 +116,9 @@ pub enum ValueProblem {
     /// No grant mode.
     #[error("is neither auto nor lease")]
     NotGrant,
+    /// Not one of the words of the setting.
+    #[error("is none of {0}")]
+    NotOneOf(&'static str),
     /// No absolute path could be made of it.
     #[error("contains a NUL byte")]
     Nul,

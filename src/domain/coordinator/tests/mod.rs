@@ -10,7 +10,7 @@ use super::super::record::{AttemptBody, Body, Break, Cause, Decision, Record};
 use super::super::spec::{NodeSpec, Numbers, Offer, RunSpec};
 use super::super::time::{BootTime, Now};
 use super::super::wire::{
-    AgentMsg, CoordinatorMsg, ExitReport, FromSupervisor, RefusedWhy, ToCoordinator, ToSupervisor,
+    AgentMsg, CoordinatorMsg, ExitReport, FromSupervisor, RefusedWhy, Survivor, ToCoordinator, ToSupervisor,
 };
 use super::*;
 
