@@ -42,6 +42,21 @@ pub trait Hooks {
     fn stand_down(&mut self);
 }
 
+/// So many events at most are taken in at one time.
+const BURST: usize = 1024;
+
+/// An event and those that wait behind it.
+fn together(first: Event, inbox: &mut UnboundedReceiver<Event>) -> Event {
+    let Ok(second) = inbox.try_recv() else { return first };
+    let mut all = vec![first, second];
+    while all.len() < BURST
+        && let Ok(next) = inbox.try_recv()
+    {
+        all.push(next);
+    }
+    Event::Burst(all)
+}
+
 /// The task.
 pub struct Driver<H> {
     coordinator: Coordinator,
@@ -70,7 +85,7 @@ impl<H: Hooks> Driver<H> {
             };
             match event {
                 None => return,
-                Some(event) => self.handle(event),
+                Some(event) => self.handle(together(event, &mut inbox)),
             }
         }
     }

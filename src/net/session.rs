@@ -244,7 +244,18 @@ impl<Out: Serialize> Sender<Out> {
     /// Puts one message behind those that are not written yet; [`flush`](Self::flush) writes.
     /// A message over the limit is refused and leaves the session as it was.
     pub fn queue(&mut self, message: &Out) -> Result<(), SessionError> {
-        let payload = postcard::to_stdvec(message)?;
+        self.put(postcard::to_stdvec(message)?)
+    }
+
+    /// As [`queue`](Self::queue), with a message whose end was encoded before: what precedes it, and that end.
+    pub fn queue_with(&mut self, begin: &[u8], end: &[u8]) -> Result<(), SessionError> {
+        let mut payload = Vec::with_capacity(begin.len() + end.len());
+        payload.extend_from_slice(begin);
+        payload.extend_from_slice(end);
+        self.put(payload)
+    }
+
+    fn put(&mut self, payload: Vec<u8>) -> Result<(), SessionError> {
         let (length, limit) = (payload.len(), self.coat.limit);
         if length > limit {
             return Err(SessionError::TooLong { length, limit });

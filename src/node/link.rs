@@ -25,6 +25,7 @@ use crate::domain::ids::{Incarnation, NodeName, RunId};
 use crate::domain::ledger::Ledger;
 use crate::domain::spec::LaunchPlace;
 use crate::domain::wire::{FromSupervisor, ToAgent, ToCoordinator, ToSupervisor};
+use crate::net::broadcast::Broadcast;
 use crate::net::handshake::{Identity, Role};
 use crate::net::secret::Secret;
 use crate::net::session::{Receiver, Sender, Session, SessionError};
@@ -113,6 +114,7 @@ pub(crate) struct Line {
     search: Search,
     at: Whereabouts,
     state: Rc<RefCell<State>>,
+    broadcast: Rc<RefCell<Broadcast>>,
 }
 
 impl Line {
@@ -122,7 +124,7 @@ impl Line {
         search: Search,
         at: Whereabouts,
     ) -> Self {
-        Self { names, agent, search, at, state: Rc::default() }
+        Self { names, agent, search, at, state: Rc::default(), broadcast: Rc::default() }
     }
 
     /// From here on there is a coordinator to talk to in this process.
@@ -339,7 +341,7 @@ impl Line {
         let peer = session.peer().identity.clone();
         let (sender, receiver) = session.split();
         let (out, replies) = mpsc::channel(QUEUE);
-        tasks::spawn(write(sender, replies));
+        tasks::spawn(write_to_agent(sender, replies, self.broadcast.clone()));
         let number = self.number();
         let reader = Owned::spawn(self.clone().read_coordinator(number, receiver, peer.clone()));
         // A newer session of the same node takes the place of the older one, of which nothing counts any more.
@@ -467,6 +469,21 @@ impl Line {
 async fn write<T: serde::Serialize>(mut sender: Sender<T>, mut frames: mpsc::Receiver<T>) {
     while let Some(frame) = frames.recv().await {
         if sender.send(&frame).await.is_err() {
+            break;
+        }
+    }
+    sender.close().await;
+}
+
+/// As [`write`], to an agent.
+async fn write_to_agent(
+    mut sender: Sender<ToAgent>,
+    mut frames: mpsc::Receiver<ToAgent>,
+    broadcast: Rc<RefCell<Broadcast>>,
+) {
+    while let Some(frame) = frames.recv().await {
+        let queued = broadcast.borrow_mut().queue(&mut sender, &frame);
+        if queued.is_err() || sender.flush().await.is_err() {
             break;
         }
     }

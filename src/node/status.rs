@@ -9,12 +9,17 @@ use super::store::StoreLine;
 use super::tasks;
 use crate::domain::agent::{Agent, AliveRank};
 use crate::domain::coordinator::{Coordinator, Phase as Machine};
+use crate::domain::ids::NodeName;
+use crate::domain::record::Member;
 use crate::domain::rendezvous;
+use crate::domain::time::BootTime;
 use crate::store::status::{NodeStatus, Phase, ProcessRef, RankRef, STATUS_VERSION, Status};
 use crate::sys::{clock, process, procfs};
 
 /// A status that does not change is written again after so long: a reader tells by it that somebody lives.
 pub(crate) const SIGN: Duration = Duration::from_secs(30);
+/// With more nodes than these not every change is looked at.
+const FEW: usize = 64;
 /// Changes that come one upon another (a rank each) are written together.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -31,6 +36,8 @@ struct State {
     since_ms: u64,
     /// Something is to be written soon.
     pending: bool,
+    /// When all nodes were looked at last.
+    looked: BootTime,
 }
 
 /// Publishes the status whenever it differs from the last one: a phase at once, the rest within [`GATHER`].
@@ -51,6 +58,7 @@ impl Board {
             agent,
             since_ms,
             pending: false,
+            looked: BootTime(0),
         })));
         let living = board.clone();
         tasks::spawn(async move {
@@ -92,10 +100,20 @@ impl Board {
         let mut state = self.0.borrow_mut();
         let ledger = coordinator.ledger();
         let Some((lead, _)) = ledger.leader() else { return };
+        // A look at thousands of nodes after each of their messages would be all there is time for. What is passed over is
+        // seen at the machine's next event; its clock wakes it twice a second.
+        let (now, same) = (clock::boot(), state.run.as_ref().is_some_and(|run| run.phase == phase(coordinator)));
+        let many = state.run.as_ref().is_some_and(|run| run.nodes.len() > FEW);
+        if same && many && now.since(state.looked) < GATHER {
+            return;
+        }
+        state.looked = now;
         let world = ledger.world();
+        let members = world.map_or(&[][..], |w| &w.members);
+        let placed: BTreeMap<&NodeName, &Member> = members.iter().map(|m| (&m.node, m)).collect();
         let nodes = coordinator.standing().into_iter().map(|(node, standing)| NodeStatus {
-            slot: ledger.slot(&node),
-            nproc: ledger.member(&node).map_or(0, |m| m.nproc),
+            slot: placed.get(&node).map(|m| m.slot),
+            nproc: placed.get(&node).map_or(0, |m| m.nproc),
             state: standing.word().into(),
             node,
         });

@@ -1,5 +1,7 @@
 //! What a coordinator does about each event, and what it does next whichever event came.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::ids::{NodeName, Op};
@@ -34,6 +36,13 @@ impl Coordinator {
             Event::Probed { name, won } => self.probed(None, &name, won, out),
             Event::StoreTrouble { text } => self.store_trouble(now, text, out),
             Event::Tick => {}
+            Event::Burst(events) => {
+                for event in events {
+                    if self.phase != Phase::StoodDown {
+                        self.take(now, event, out);
+                    }
+                }
+            }
         }
     }
 
@@ -173,11 +182,20 @@ impl Coordinator {
         if let Some(before) = before {
             self.before = before;
         }
-        let nodes: Vec<NodeName> = self.peers.keys().cloned().collect();
-        for node in nodes {
-            self.send(&node, AgentMsg::Committed(Box::new(record.clone())), out);
+        self.untold.push(Arc::new(for_agents(record)));
+        if !matches!(record.body, Body::Attempt(_)) {
+            self.tell_written(out);
         }
         true
+    }
+
+    /// Tells everybody what was written; of a world after its start, which thousands of long records would hold up.
+    pub(super) fn tell_written(&mut self, out: &mut Outbox<Effect>) {
+        for record in std::mem::take(&mut self.untold) {
+            for node in self.peers.keys().cloned().collect::<Vec<_>>() {
+                self.send(&node, AgentMsg::Committed(record.clone()), out);
+            }
+        }
     }
 
     /// What a written record allows.
@@ -352,10 +370,11 @@ impl Coordinator {
         }
         let removed = self.lost_voters();
         let voters = self.ledger.voters();
+        let vote: BTreeSet<&NodeName> = voters.iter().collect();
         let added: Vec<NodeName> = self
             .peers
             .iter()
-            .filter(|(n, p)| p.usable() && !voters.contains(n))
+            .filter(|(n, p)| p.usable() && !vote.contains(n))
             .map(|(n, _)| n.clone())
             .collect();
         if removed.is_empty() && added.is_empty() {
@@ -410,8 +429,8 @@ impl Coordinator {
 
     /// A world of these nodes may be opened: not without half of those who vote.
     pub(super) fn may_open(&self, members: &[super::super::record::Member], spares: &[NodeName]) -> bool {
-        let there =
-            |n: &NodeName| members.iter().any(|m| m.node == *n) || spares.contains(n) || self.answers(n);
+        let planned: BTreeSet<&NodeName> = members.iter().map(|m| &m.node).chain(spares).collect();
+        let there = |n: &NodeName| planned.contains(n) || self.answers(n);
         half_stays(self.ledger.voters(), there)
     }
 
@@ -425,6 +444,16 @@ impl Coordinator {
         out.note(Note::StoodDown { why: why.clone() });
         out.put(Effect::StandDown { why });
     }
+}
+
+/// What agents are told of a record: their ledgers keep no list of victims.
+fn for_agents(record: &Record) -> Record {
+    let mut told = record.clone();
+    if let Body::Incident(incident) = &mut told.body {
+        incident.victims.clear();
+        incident.others.clear();
+    }
+    told
 }
 
 /// At least half of the voters stay.

@@ -1,5 +1,6 @@
 //! Who is there: joins, links, silence, and who may still have ranks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::ids::{Attempt, Incarnation, NodeName, Seq, Slot};
@@ -73,10 +74,10 @@ impl Coordinator {
         let welcome = AgentMsg::Welcome {
             answers: frame.n,
             spec: Box::new(self.config.spec.clone()),
-            tail: self.tail(now, next),
             leader: self.config.incarnation,
             dead: self.config.clean_of.clone(),
             forever: self.forever(),
+            tail: self.tail(now, next),
         };
         self.send(&node, welcome, out);
         self.ask_probe(&node, out);
@@ -86,10 +87,13 @@ impl Coordinator {
 
     /// What an agent that has read up to `next` is missing, in one piece however long the journal is: a snapshot
     /// of here and now, which is no record of the journal.
-    fn tail(&self, now: Now, next: Seq) -> Vec<Record> {
+    fn tail(&mut self, now: Now, next: Seq) -> Vec<Arc<Record>> {
         let Some(last) = self.ledger.next().0.checked_sub(1).map(Seq).filter(|last| next <= *last) else {
             return Vec::new();
         };
+        if let Some((_, record)) = self.newest.as_ref().filter(|(seq, _)| *seq == last) {
+            return vec![record.clone()];
+        }
         let body = Body::Snapshot(Box::new(self.ledger.clone()));
         let record = Record {
             v: RECORD_VERSION,
@@ -103,6 +107,8 @@ impl Coordinator {
             why: vec!["an agent joined".to_owned()],
             body,
         };
+        let record = Arc::new(record);
+        self.newest = Some((last, record.clone()));
         vec![record]
     }
 

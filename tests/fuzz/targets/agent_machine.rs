@@ -78,12 +78,12 @@ fn seeds() -> Vec<Vec<u8>> {
         log_dir: String::new(),
         role: String::new(),
     };
-    let world = Box::new(World {
+    let world = Arc::new(World {
         members: (0..3).map(member).collect(),
         master: Offer { address: "10.0.0.1".into(), port: 20_000 },
         resume: None,
     });
-    let start = || AgentMsg::Start { attempt: Attempt(0), world: world.clone() };
+    let start = || AgentMsg::Start { attempt: Attempt(0), life: Incarnation(1), world: world.clone() };
     let order = StopOrder { signal: 15, grace_ms: 2_000 };
     let stop = AgentMsg::Stop { attempt: Attempt(0), order, why: StopWhy::Restart };
     let exit = |local, kind| Step::Exited { attempt: 0, local, kind };

@@ -19,6 +19,7 @@ mod deciding;
 mod doubt;
 mod members;
 mod proof;
+mod scale;
 
 /// Everything that happened, and the machine.
 pub(super) struct Bed {
