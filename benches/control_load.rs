@@ -205,7 +205,7 @@ async fn agents(dir: PathBuf, count: usize, seconds: f64) -> Result<(), Failure>
         let cluster = cluster.clone();
         spawn_local(async move {
             if let Err(error) = agent(cluster, index).await {
-                eprintln!("{}: {error}", name(index).as_str());
+                eprintln!("{}: {error}", name(index));
             }
         });
     }
@@ -314,9 +314,16 @@ struct Team {
 }
 
 async fn agent(cluster: Rc<Cluster>, index: usize) -> Result<(), Failure> {
-    let stream = cluster.dial().await?;
-    let session =
-        Session::<Heard, ToCoordinator>::connect(stream, &cluster.identity(Role::Agent, index), &cluster.secret).await?;
+    let session = loop {
+        let stream = cluster.dial().await?;
+        let identity = cluster.identity(Role::Agent, index);
+        match Session::<Heard, ToCoordinator>::connect(stream, &identity, &cluster.secret).await {
+            Ok(session) => break session,
+            // A real agent dials again, too.
+            Err(error) => eprintln!("{}: {error}", name(index)),
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
     let (mut sender, mut receiver) = session.split();
     let (out, mut words) = mpsc::unbounded_channel();
     spawn_local(async move {

@@ -444,9 +444,10 @@ impl Machine for Authority {
     fn handle(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
         let now = now.boot;
         self.notice_pause(now);
-        // A beat only puts off what the clock would bring: until then nobody else has to be looked at for it.
-        let idle = matches!(event, Event::Beat { .. }) && self.wake.is_some_and(|wake| now < wake);
-        if !matches!(event, Event::Beat { .. }) {
+        // A beat or an admission only puts off what the clock would bring: until then nobody else has to be looked at for it.
+        let later = matches!(event, Event::Beat { .. } | Event::Admit { .. });
+        let idle = later && self.wake.is_some_and(|wake| now < wake);
+        if !later {
             self.run(now, out);
         } else if !self.over && self.until.is_some_and(|until| now >= until) {
             self.over = true; // said before the beat may bring it back

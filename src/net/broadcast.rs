@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::session::{Sender, SessionError};
+use super::session::SessionError;
 use crate::domain::record::Record;
 use crate::domain::wire::{AgentMsg, ToAgent, World};
 
@@ -45,19 +45,22 @@ impl End {
     }
 }
 
+/// What precedes a common end, and that end.
+pub type Parts = (Vec<u8>, Arc<[u8]>);
+
 /// The ends that were sent last.
 #[derive(Default)]
 pub struct Broadcast(Vec<(End, Arc<[u8]>)>);
 
 impl Broadcast {
-    /// Puts a frame behind those that are not written yet, as [`Sender::queue`] does.
+    /// The two parts of a long frame, for [`Sender::send_with`](super::session::Sender::send_with); none of one that is sent
+    /// whole.
     ///
     /// # Errors
-    /// It is over the limit.
-    pub fn queue(&mut self, sender: &mut Sender<ToAgent>, frame: &ToAgent) -> Result<(), SessionError> {
-        let Some(end) = End::of(&frame.msg) else { return sender.queue(frame) };
-        let bytes = self.bytes(end)?;
-        sender.queue_with(&begin(frame)?, &bytes)
+    /// It cannot be encoded.
+    pub fn parts(&mut self, frame: &ToAgent) -> Result<Option<Parts>, SessionError> {
+        let Some(end) = End::of(&frame.msg) else { return Ok(None) };
+        Ok(Some((begin(frame)?, self.bytes(end)?)))
     }
 
     fn bytes(&mut self, end: End) -> Result<Arc<[u8]>, SessionError> {

@@ -111,7 +111,8 @@ struct State {
 pub(crate) struct Line {
     names: Names,
     agent: mpsc::UnboundedSender<Input>,
-    search: Search,
+    /// Shared: it names every node of the launch, and each session has a line.
+    search: Rc<Search>,
     at: Whereabouts,
     state: Rc<RefCell<State>>,
     broadcast: Rc<RefCell<Broadcast>>,
@@ -124,7 +125,7 @@ impl Line {
         search: Search,
         at: Whereabouts,
     ) -> Self {
-        Self { names, agent, search, at, state: Rc::default(), broadcast: Rc::default() }
+        Self { names, agent, search: Rc::new(search), at, state: Rc::default(), broadcast: Rc::default() }
     }
 
     /// From here on there is a coordinator to talk to in this process.
@@ -291,7 +292,7 @@ impl Line {
 
     /// Where the hint says; without one, where the coordinator was, and hosts on which it may be.
     async fn addresses(&self) -> (Vec<SocketAddr>, Vec<IpAddr>) {
-        let Search { store, dir, place, endpoint, .. } = &self.search;
+        let Search { store, dir, place, endpoint, .. } = &*self.search;
         if !endpoint.is_empty() {
             return (endpoint.clone(), Vec::new());
         }
@@ -482,8 +483,13 @@ async fn write_to_agent(
     broadcast: Rc<RefCell<Broadcast>>,
 ) {
     while let Some(frame) = frames.recv().await {
-        let queued = broadcast.borrow_mut().queue(&mut sender, &frame);
-        if queued.is_err() || sender.flush().await.is_err() {
+        let parts = broadcast.borrow_mut().parts(&frame);
+        let sent = match parts {
+            Ok(Some((begin, end))) => sender.send_with(&begin, &end).await,
+            Ok(None) => sender.send(&frame).await,
+            Err(error) => Err(error),
+        };
+        if sent.is_err() {
             break;
         }
     }

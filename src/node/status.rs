@@ -20,6 +20,8 @@ use crate::sys::{clock, process, procfs};
 pub(crate) const SIGN: Duration = Duration::from_secs(30);
 /// With more nodes than these not every change is looked at.
 const FEW: usize = 64;
+/// As [`GATHER`], of many nodes.
+const GATHER_MANY: Duration = Duration::from_millis(250);
 /// Changes that come one upon another (a rank each) are written together.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -38,6 +40,8 @@ struct State {
     pending: bool,
     /// When all nodes were looked at last.
     looked: BootTime,
+    /// Something happened since.
+    passed: bool,
 }
 
 /// Publishes the status whenever it differs from the last one: a phase at once, the rest within [`GATHER`].
@@ -59,6 +63,7 @@ impl Board {
             since_ms,
             pending: false,
             looked: BootTime(0),
+            passed: false,
         })));
         let living = board.clone();
         tasks::spawn(async move {
@@ -95,8 +100,8 @@ impl Board {
         }
     }
 
-    /// The run as the coordinator sees it.
-    pub(crate) fn run(&self, coordinator: &Coordinator) {
+    /// The run as the coordinator sees it; `quiet`: the clock only went on.
+    pub(crate) fn run(&self, coordinator: &Coordinator, quiet: bool) {
         let mut state = self.0.borrow_mut();
         let ledger = coordinator.ledger();
         let Some((lead, _)) = ledger.leader() else { return };
@@ -104,10 +109,12 @@ impl Board {
         // seen at the machine's next event; its clock wakes it twice a second.
         let (now, same) = (clock::boot(), state.run.as_ref().is_some_and(|run| run.phase == phase(coordinator)));
         let many = state.run.as_ref().is_some_and(|run| run.nodes.len() > FEW);
-        if same && many && now.since(state.looked) < GATHER {
+        let age = now.since(state.looked);
+        state.passed |= !quiet;
+        if same && many && (!state.passed || age < GATHER_MANY) {
             return;
         }
-        state.looked = now;
+        (state.looked, state.passed) = (now, false);
         let world = ledger.world();
         let members = world.map_or(&[][..], |w| &w.members);
         let placed: BTreeMap<&NodeName, &Member> = members.iter().map(|m| (&m.node, m)).collect();

@@ -14,6 +14,9 @@ use super::super::wire::{AgentMsg, CoordinatorMsg, ToCoordinator};
 use super::state::{Busy, Coordinator, FIRST_WAIT, PARTING, Phase, REMOVAL, Want};
 use super::{Appended, Effect, Event};
 
+/// With more nodes than these a record is no short message.
+const FEW: usize = 64;
+
 impl Coordinator {
     pub(super) fn take(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
         match event {
@@ -184,13 +187,20 @@ impl Coordinator {
         }
         self.untold.push(Arc::new(for_agents(record)));
         if !matches!(record.body, Body::Attempt(_)) {
-            self.tell_written(out);
+            self.tell(out);
         }
         true
     }
 
-    /// Tells everybody what was written; of a world after its start, which thousands of long records would hold up.
+    /// Tells everybody what was written; of a large world when its ranks run, which thousands of long records would hold up.
     pub(super) fn tell_written(&mut self, out: &mut Outbox<Effect>) {
+        let many = self.ledger.world().is_some_and(|world| world.members.len() > FEW);
+        if !(many && self.phase == Phase::Starting) {
+            self.tell(out);
+        }
+    }
+
+    fn tell(&mut self, out: &mut Outbox<Effect>) {
         for record in std::mem::take(&mut self.untold) {
             for node in self.peers.keys().cloned().collect::<Vec<_>>() {
                 self.send(&node, AgentMsg::Committed(record.clone()), out);
@@ -301,8 +311,8 @@ impl Coordinator {
         if self.authority_missed.is_some_and(|at| now.boot.since(at) >= lost + REMOVAL) {
             self.stand_down("no majority of the nodes answers".to_owned(), out);
         }
-        self.removal_overdue(now, out);
         self.look_into_doubts(now, out);
+        self.removal_overdue(now, out);
         self.probe_again(now, out);
         self.ask_for_agents(now, out);
         self.parting(now, out);
@@ -348,6 +358,9 @@ impl Coordinator {
 
     /// Voters that are lost.
     fn lost_voters(&self) -> Vec<NodeName> {
+        if self.peers.values().all(|p| !p.lost) {
+            return Vec::new();
+        }
         let lost = |n: &&NodeName| self.peers.get(*n).is_some_and(|p| p.lost);
         self.ledger.voters().iter().filter(lost).cloned().collect()
     }
@@ -370,13 +383,18 @@ impl Coordinator {
         }
         let removed = self.lost_voters();
         let voters = self.ledger.voters();
-        let vote: BTreeSet<&NodeName> = voters.iter().collect();
-        let added: Vec<NodeName> = self
-            .peers
-            .iter()
-            .filter(|(n, p)| p.usable() && !vote.contains(n))
-            .map(|(n, _)| n.clone())
-            .collect();
+        // After every event: thousands of names are walked through side by side, and sorted once a record.
+        if self.voters.0 != Some(self.ledger.next()) {
+            self.voters = (Some(self.ledger.next()), voters.iter().cloned().collect());
+        }
+        let mut vote = self.voters.1.iter().peekable();
+        let mut added: Vec<NodeName> = Vec::new();
+        for (node, peer) in &self.peers {
+            while vote.next_if(|other| *other < node).is_some() {}
+            if vote.peek() != Some(&node) && peer.usable() {
+                added.push(node.clone());
+            }
+        }
         if removed.is_empty() && added.is_empty() {
             return;
         }
@@ -418,8 +436,11 @@ impl Coordinator {
 
     /// The first world waits a little for the nodes of the ordered list, so that ranks follow Slurm's order.
     pub(super) fn still_early(&self, now: Now, since: BootTime) -> bool {
-        let expected = self.config.voters.iter().any(|n| !self.peers.contains_key(n));
-        self.ledger.world().is_none() && expected && now.boot.since(since) < FIRST_WAIT
+        let expected = || {
+            let voters = &self.config.voters;
+            self.peers.len() < voters.len() || voters.iter().any(|n| !self.peers.contains_key(n))
+        };
+        self.ledger.world().is_none() && expected() && now.boot.since(since) < FIRST_WAIT
     }
 
     /// Nothing speaks against its being there.

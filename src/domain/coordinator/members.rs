@@ -257,9 +257,9 @@ impl Coordinator {
     }
 
     pub(super) fn survived(&mut self, node: &NodeName, survivors: Vec<Survivor>, out: &mut Outbox<Effect>) {
-        let placed = self.ledger.member(node).is_some();
         let Some(peer) = self.peers.get_mut(node) else { return };
         if survivors.is_empty() && !peer.survivors.is_empty() {
+            let placed = self.ledger.member(node).is_some();
             out.note(Note::NodeBack { node: node.clone(), spare: !placed });
         }
         if !survivors.is_empty() && peer.survivors != survivors {

@@ -265,6 +265,8 @@ pub struct Coordinator {
     /// Joins that came before this coordinator led.
     pub(super) early: BTreeMap<NodeName, ToCoordinator>,
     pub(super) append: Option<InFlight>,
+    /// The voters in order of their names, as of the next record.
+    pub(super) voters: (Option<Seq>, BTreeSet<NodeName>),
     /// Records that nobody was told of yet.
     /// The world of the newest attempt that was started, as its ranks see it.
     pub(super) seen: Option<Shown>,
@@ -326,6 +328,7 @@ impl Coordinator {
             unproven: BTreeSet::new(),
             early: BTreeMap::new(),
             append: None,
+            voters: (None, BTreeSet::new()),
             seen: None,
             firsts: (None, BTreeMap::new()),
             untold: Vec::new(),

@@ -20,7 +20,7 @@ pub const TARGET: Target = Target {
     seeds,
     run,
     longest: 24 << 10,
-    heap: |length| 512 * length + (8 << 20),
+    heap: |length| 512 * length + (64 << 20),
     words: &[],
 };
 
@@ -78,7 +78,7 @@ fn seeds() -> Vec<Vec<u8>> {
         log_dir: String::new(),
         role: String::new(),
     };
-    let world = Arc::new(World {
+    let world = std::sync::Arc::new(World {
         members: (0..3).map(member).collect(),
         master: Offer { address: "10.0.0.1".into(), port: 20_000 },
         resume: None,
@@ -89,7 +89,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let exit = |local, kind| Step::Exited { attempt: 0, local, kind };
     let first = vec![
         Step::Link(true),
-        told(0, welcome(bed.journal.iter().take(2).cloned().collect())),
+        told(0, welcome(bed.journal.iter().take(2).cloned().map(std::sync::Arc::new).collect())),
         Step::Granted { ms: 5_000 },
         told(1, start()),
         exit(1, ExitKind::Code(1)),
