@@ -192,10 +192,12 @@ impl Coordinator {
         true
     }
 
-    /// Tells everybody what was written; of a large world when its ranks run, which thousands of long records would hold up.
-    pub(super) fn tell_written(&mut self, out: &mut Outbox<Effect>) {
+    /// Tells everybody what was written. Of a large world, whose start thousands of long records would hold up, everybody
+    /// hears at the first event at which it runs already (`ran`).
+    pub(super) fn tell_written(&mut self, ran: bool, out: &mut Outbox<Effect>) {
         let many = self.ledger.world().is_some_and(|world| world.members.len() > FEW);
-        if !(many && self.phase == Phase::Starting) {
+        let holds_up = self.phase == Phase::Starting || (self.phase == Phase::Running && !ran);
+        if !(many && holds_up) {
             self.tell(out);
         }
     }

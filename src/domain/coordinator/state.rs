@@ -514,10 +514,11 @@ impl Machine for Coordinator {
             return;
         }
         self.notice_pause(now);
+        let ran = self.phase == Phase::Running;
         self.take(now, event, out);
         self.on_time(now, out);
         self.go_on(now, out);
-        self.tell_written(out);
+        self.tell_written(ran, out);
         self.awake(now);
     }
 
