@@ -20,6 +20,7 @@ pub mod output;
 pub mod program;
 pub mod run;
 pub mod runs;
+pub mod secret;
 pub mod show;
 pub mod slurm;
 pub mod srun;

@@ -10,9 +10,9 @@
     clippy::unwrap_used
 )]
 
-mod parser;
 mod environment;
 mod lightning;
+mod parser;
 #[allow(dead_code)]
 #[path = "../forms/slurm.rs"]
 mod slurm;

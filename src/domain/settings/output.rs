@@ -21,8 +21,11 @@ impl OutputSettings {
     pub(super) fn resolve(layers: &Layers<'_>) -> Result<Self, SettingsError> {
         let filters = || (Vec::new(), "");
         Ok(Self {
-            prefix: layers
-                .get(Key::LogLinePrefixTemplate, |text| Ok(text.to_owned()), || (String::new(), ""))?,
+            prefix: layers.get(
+                Key::LogLinePrefixTemplate,
+                |text| Ok(text.to_owned()),
+                || (String::new(), ""),
+            )?,
             stdout_filters: layers.get(Key::DuplicateStdoutFilters, filter_list, filters)?,
             stderr_filters: layers.get(Key::DuplicateStderrFilters, filter_list, filters)?,
             events: layers.get(Key::EventLogHandler, handler, || (false, ""))?,
