@@ -85,7 +85,7 @@ fn perform(process: &facts::Process, command: Parsed) -> Result<Outcome, Failure
             output::print(&generate::text(what)).map(|()| Outcome::Finished)
         }
         Parsed::Srun { words } => srun::srun(process, &words),
-        Parsed::Other(Command::Slurm { command }) => slurm::slurm(&command),
+        Parsed::Other(Command::Slurm { command }) => slurm::slurm(process, &command),
         Parsed::Other(Command::Run(_) | Command::Srun(_) | Command::Config { .. }) => {
             // `parse` has taken them already; there is nothing that they could mean here.
             Err(Failure::Usage(UsageError::NoProgram))
