@@ -92,7 +92,8 @@ fn path(cluster: &Cluster, first: &str) -> String {
     format!("{first}{}:{python}:/usr/local/bin:/usr/bin:/bin", shared.display())
 }
 
-fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
+/// Compares what people read with a golden file.
+pub fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
     let escape = |text: &str| text.replace('.', "\\.");
     let shared = escape(&cluster.shared().display().to_string());
     let python = escape(&cluster.python().display().to_string());
@@ -102,7 +103,11 @@ fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
         (python.as_str(), "[PYTHON]"),
         (r"python3(\.\d+)?\b", "python3"),
         (run.as_str(), "$1[JOB].$2"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", "[WHEN]"),
         (r"\d\d:\d\d:\d\d", "[TIME]"),
+        (r"pid \d+", "pid [PID]"),
+        (r"(gone after|again after|ran  +) \d+(\.\d+)? s", "$1 [SPAN]"),
+        (r#"(toy_trainer\.py(?::|", line ))\d+"#, "$1[LINE]"),
         (r"lost (\d+ min )?\d+(\.\d+)? s", "lost [SPAN]"),
         (r"no sign for \d+(\.\d+)? s", "no sign for [SPAN]"),
         (r"(stopped|SIGKILL) in \d+(\.\d+)? s", "$1 in [SPAN]"),
