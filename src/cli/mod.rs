@@ -91,7 +91,7 @@ fn perform(process: &facts::Process, command: Parsed) -> Result<Outcome, Failure
         }
         Parsed::Other(Command::Completions { shell }) => completions::print(shell),
         Parsed::Srun { words } => srun::srun(process, &words),
-        Parsed::Other(Command::Slurm { command }) => slurm::slurm(&command),
+        Parsed::Other(Command::Slurm { command }) => slurm::slurm(process, &command),
         Parsed::Other(Command::Run(_) | Command::Srun(_) | Command::Config { .. }) => {
             // `parse` has taken them already; there is nothing that they could mean here.
             Err(Failure::Usage(UsageError::NoProgram))
