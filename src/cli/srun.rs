@@ -39,6 +39,9 @@ pub enum SrunError {
     /// Nothing behind the options.
     #[error("there is no command for srun to start")]
     NoCommand,
+    /// Words, and none of them begins a command that is known.
+    #[error("relight srun cannot tell where the options of srun end: `--` is missing before `relight run`")]
+    NoBorder,
     /// Something else.
     #[error("relight srun starts `relight run …`, not {word}")]
     NotRelight {
@@ -76,7 +79,7 @@ impl SrunError {
     pub fn hint(&self) -> Option<String> {
         const LINE: &str = "relight srun [options of srun] -- relight run SCRIPT";
         match self {
-            Self::NoCommand | Self::NotRelight { .. } => Some(LINE.to_owned()),
+            Self::NoCommand | Self::NoBorder | Self::NotRelight { .. } => Some(LINE.to_owned()),
             Self::OutsideJob => Some("sbatch or salloc first; on this machine alone: relight run".to_owned()),
             Self::InStep => Some("here it is relight run SCRIPT".to_owned()),
             Self::Heterogeneous { .. } => Some("ask for one component".to_owned()),
@@ -169,7 +172,8 @@ fn split(words: &[String]) -> Result<(&[String], &[String]), SrunError> {
         let name = Path::new(word).file_name().and_then(OsStr::to_str);
         matches!(name, Some("relight" | "torchrun"))
     };
-    let at = words.iter().position(ours).ok_or(SrunError::NoCommand)?;
+    let none = if words.iter().all(|word| word.starts_with('-')) { SrunError::NoCommand } else { SrunError::NoBorder };
+    let at = words.iter().position(ours).ok_or(none)?;
     Ok(words.split_at(at))
 }
 

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::console::Console;
-use super::files::{self, Combined, Disabled, Filtered, Sink};
+use super::files::{self, Combined, Disabled, Filtered, Sink, Trouble};
 use super::lines::{LONGEST, Owner, Piece, Splitter};
 use super::pump::dropped_marker;
 use super::spec::{LogSpec, Show};
@@ -59,13 +59,11 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
     let code = loop {
         if !whole_frame(input.inner.buffer()) || input.total - acked >= ACK_EVERY {
             worker.flush();
+            tell(&replies, &mut worker.trouble);
             if input.total > acked {
                 acked = input.total;
                 worker.console.mark(acked);
                 reply(&replies, &ToPump::Ack(acked));
-            }
-            for gone in worker.trouble.drain(..) {
-                disabled(&replies, &gone);
             }
         }
         match frame::read(&mut input) {
@@ -81,13 +79,24 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
 
 /// Says whether the log directory can be written, before anything depends on it.
 fn look_at_directory(spec: &LogSpec, replies: &Mutex<UnixStream>) {
-    let mut trouble = Vec::new();
+    let mut trouble = Trouble::default();
     if let Some(dir) = spec.dir.as_ref().filter(|_| spec.try_dir) {
         files::try_directory(dir, &mut trouble);
     }
-    match trouble.first() {
+    match trouble.disabled.first() {
         Some(gone) => disabled(replies, gone),
         None => reply(replies, &ToPump::Ready),
+    }
+}
+
+/// Which files were given up, and how much no file holds because of it.
+fn tell(to: &Mutex<UnixStream>, trouble: &mut Trouble) {
+    for gone in trouble.disabled.drain(..) {
+        disabled(to, &gone);
+    }
+    let bytes = std::mem::take(&mut trouble.unwritten);
+    if bytes > 0 {
+        reply(to, &ToPump::Unwritten(bytes));
     }
 }
 
@@ -158,7 +167,7 @@ struct Worker {
     filtered: BTreeMap<(Attempt, Stream), Filtered>,
     /// Ranks of the newest attempt whose output is shown although the console's rules hide it.
     revealed: BTreeSet<(Attempt, LocalRank)>,
-    trouble: Vec<Disabled>,
+    trouble: Trouble,
     /// Time of the newest bytes, Unix ms.
     newest_ms: u64,
 }
@@ -172,7 +181,7 @@ impl Worker {
             combined: BTreeMap::new(),
             filtered: BTreeMap::new(),
             revealed: BTreeSet::new(),
-            trouble: Vec::new(),
+            trouble: Trouble::default(),
             newest_ms: 0,
         }
     }
@@ -421,8 +430,8 @@ impl Worker {
     }
 }
 
-fn make_dir(dir: &Path, trouble: &mut Vec<Disabled>) {
+fn make_dir(dir: &Path, trouble: &mut Trouble) {
     if let Err(e) = fs::create_dir_all(dir) {
-        trouble.push(Disabled { path: dir.into(), errno: e.raw_os_error().unwrap_or(0) });
+        trouble.disabled.push(Disabled { path: dir.into(), errno: e.raw_os_error().unwrap_or(0) });
     }
 }

@@ -512,5 +512,6 @@ fn refused_code(why: &RefusedWhy) -> u8 {
     match why {
         RefusedWhy::Ended(code) => *code,
         RefusedWhy::OtherStore | RefusedWhy::Evicted => 1,
+        RefusedWhy::SameName => super::super::exit_code::USAGE,
     }
 }

@@ -636,6 +636,7 @@ mod tests {
         let output = JobOutput {
             file: "/scratch/logs/77.out".into(),
             plain: true,
+            writable: true,
             shared: false,
             with_submission: true,
         };
