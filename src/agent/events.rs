@@ -31,9 +31,9 @@ pub(super) enum State {
 impl State {
     /// How a rank ended.
     pub(super) fn of(kind: &ExitKind, ours: bool) -> Self {
-        match (kind.is_success(), ours) {
-            (true, _) => Self::Succeeded,
-            (false, true) => Self::Terminated,
+        match (ours, kind.is_success()) {
+            (true, _) => Self::Terminated,
+            (false, true) => Self::Succeeded,
             (false, false) => Self::Failed,
         }
     }
@@ -200,6 +200,7 @@ mod tests {
                 && agent.contains(r#""raw_error":null"#)
         );
         assert_eq!(State::of(&ExitKind::Code(1), true), State::Terminated);
-        assert_eq!(State::of(&ExitKind::Code(0), true), State::Succeeded);
+        assert_eq!(State::of(&ExitKind::Code(0), true), State::Terminated);
+        assert_eq!(State::of(&ExitKind::Code(0), false), State::Succeeded);
     }
 }

@@ -6,6 +6,7 @@
 pub mod affinity;
 pub mod argv;
 pub mod completions;
+pub mod devices;
 pub mod facts;
 pub mod failure;
 pub mod flags;

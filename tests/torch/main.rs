@@ -11,6 +11,7 @@
 )]
 
 mod environment;
+mod events;
 mod lightning;
 mod parser;
 #[allow(dead_code)]

@@ -328,6 +328,19 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Nothing makes them panic, and what an endpoint shows is read as the same.
+        #[test]
+        fn any_text(text in "\\PC{0,24}", host in "[a-z0-9.:\\[\\]-]{0,12}") {
+            let _ = (conf(&text), interval(&text), backend(&text));
+            for text in [text, host] {
+                if let Ok(found) = endpoint(&text) {
+                    proptest::prop_assert_eq!(endpoint(&found.to_string()), Ok(found));
+                }
+            }
+        }
+    }
+
     #[test]
     fn the_others() {
         assert_eq!(backend("etcd-v2"), Err(ValueProblem::Etcd));
