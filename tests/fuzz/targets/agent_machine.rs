@@ -76,6 +76,7 @@ fn seeds() -> Vec<Vec<u8>> {
         incarnation: Incarnation(u64::from(slot) + 1),
         nproc: 2,
         log_dir: String::new(),
+        role: String::new(),
     };
     let world = Box::new(World {
         members: (0..3).map(member).collect(),
