@@ -112,6 +112,7 @@ impl Settings {
             supervisor_port: place.supervisor_port,
             towards: place.launch_address.clone(),
             peers: place.peers.clone(),
+            direct: None,
         }
     }
 

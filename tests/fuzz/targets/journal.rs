@@ -55,6 +55,7 @@ pub fn view(records: Vec<Record>) -> RunView {
         events: vec![],
         status: None,
         incident_dirs: vec![0],
+        agents: vec![],
     }
 }
 
