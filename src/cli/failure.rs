@@ -10,6 +10,7 @@ use super::srun::SrunError;
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{FileError, SettingsError};
 use crate::domain::slurm_env::SlurmEnvError;
+use crate::domain::suggest;
 use crate::inspect::Clock;
 use crate::sys::dirs::NoPrivateDir;
 use crate::sys::lock::{Holder, LockError};
@@ -275,6 +276,7 @@ impl Failure {
             | Self::Handover(_)
             | Self::NotBuilt(_) => None,
             Self::Running { run, .. } => {
+                let run = suggest::quoted(run.as_str());
                 Some(format!("see it: relight status {run}; for another run: --run-id ID"))
             }
             Self::Lock(_) => None,
