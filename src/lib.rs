@@ -16,3 +16,4 @@ pub mod slurm;
 pub mod store;
 pub mod supervisor;
 pub mod sys;
+pub mod torch_store;

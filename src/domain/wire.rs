@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
 use super::record::{Member, Record, Resume};
@@ -13,7 +14,7 @@ use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
 
 /// The number that both ends must have. Any change of a message is a new one.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// A frame to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -77,6 +78,8 @@ pub enum RefusedWhy {
     OtherStore,
     /// The node is kept out of this run.
     Evicted,
+    /// Another machine calls itself the same.
+    SameName,
 }
 
 /// Coordinator to agent.
@@ -160,6 +163,8 @@ pub struct ExitReport {
     pub summary: String,
     /// Traceback or last lines, at most 8 KiB.
     pub words: String,
+    /// It left an error file that can be read.
+    pub recorded: Option<Recorded>,
 }
 
 /// A process that survived SIGKILL.

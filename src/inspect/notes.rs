@@ -107,6 +107,7 @@ fn refused(why: &RefusedWhy) -> String {
         RefusedWhy::Ended(code) => format!("the run is over, exit code {code}"),
         RefusedWhy::OtherStore => "it reads another directory under the same name".to_owned(),
         RefusedWhy::Evicted => "its node is kept out of this run".to_owned(),
+        RefusedWhy::SameName => "another machine has its name".to_owned(),
     }
 }
 

@@ -123,6 +123,37 @@ impl Sink {
     }
 }
 
+/// Lines of an attempt that match a filter, of all ranks of this node, each behind its prefix.
+#[derive(Debug)]
+pub(super) struct Filtered {
+    sink: Sink,
+    at: At,
+}
+
+impl Filtered {
+    pub(super) fn open(path: &Path, trouble: &mut Trouble) -> Self {
+        let sink = Sink::open(path, trouble);
+        let at = if sink.ends_inside_a_line() { At::Inside(None) } else { At::LineStart };
+        Self { sink, at }
+    }
+
+    /// Adds a piece of a line that matches.
+    pub(super) fn line(
+        &mut self,
+        owner: Owner,
+        prefix: &[u8],
+        piece: Piece<'_>,
+        trouble: &mut Trouble,
+    ) {
+        let at = &mut self.at;
+        self.sink.compose(trouble, |buf| at.line(owner, prefix, piece, buf));
+    }
+
+    pub(super) fn flush(&mut self, trouble: &mut Trouble) {
+        self.sink.flush(trouble);
+    }
+}
+
 /// The combined log of an attempt: every line with time, rank and stream; begun anew at a limit.
 #[derive(Debug)]
 pub(super) struct Combined {

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::console::Console;
-use super::files::{self, Combined, Disabled, Sink, Trouble};
+use super::files::{self, Combined, Disabled, Filtered, Sink, Trouble};
 use super::lines::{LONGEST, Owner, Piece, Splitter};
 use super::pump::dropped_marker;
 use super::spec::{LogSpec, Show};
@@ -144,6 +144,10 @@ struct Output {
     show: Show,
     file: Option<Sink>,
     lines: Splitter,
+    /// Its lines may be written once more.
+    filter: bool,
+    /// The line that it is in is.
+    copies: bool,
     /// End of raw bytes, after the last line end: kept until the batch ends, so that lines stay whole where
     /// that costs no time.
     held: Vec<u8>,
@@ -160,6 +164,7 @@ struct Worker {
     console: Console,
     ranks: BTreeMap<(Attempt, LocalRank), RankOutputs>,
     combined: BTreeMap<Attempt, Combined>,
+    filtered: BTreeMap<(Attempt, Stream), Filtered>,
     /// Ranks of the newest attempt whose output is shown although the console's rules hide it.
     revealed: BTreeSet<(Attempt, LocalRank)>,
     trouble: Trouble,
@@ -174,6 +179,7 @@ impl Worker {
             console,
             ranks: BTreeMap::new(),
             combined: BTreeMap::new(),
+            filtered: BTreeMap::new(),
             revealed: BTreeSet::new(),
             trouble: Trouble::default(),
             newest_ms: 0,
@@ -196,8 +202,19 @@ impl Worker {
 
     /// Makes the rank's directory, files and the combined log, if they are not there.
     fn open(&mut self, source: Source) {
-        let Self { spec, ranks, combined, revealed, trouble, .. } = self;
+        let Self { spec, ranks, combined, filtered, revealed, trouble, .. } = self;
         let (attempt, local_rank) = (source.attempt, source.local_rank);
+        for stream in Stream::BOTH {
+            let path = spec.filtered_file(attempt, stream);
+            if let Some(path) = path.filter(|_| !filtered.contains_key(&(attempt, stream))) {
+                filtered.insert((attempt, stream), Filtered::open(&path, trouble));
+                while filtered.len() > 4 {
+                    if let Some((_, mut oldest)) = filtered.pop_first() {
+                        oldest.flush(trouble);
+                    }
+                }
+            }
+        }
         if let Some(path) = spec.combined_file(attempt)
             && !combined.contains_key(&attempt)
         {
@@ -226,6 +243,8 @@ impl Worker {
                 },
                 file: spec.stream_file(attempt, local_rank, stream).map(|p| Sink::open(&p, trouble)),
                 lines: Splitter::default(),
+                filter: spec.filters_of(local_rank, stream),
+                copies: false,
                 held: Vec::new(),
             });
             let prefix = spec.line_prefix(source).into_bytes();
@@ -236,17 +255,24 @@ impl Worker {
     fn data(&mut self, source: Source, stream: Stream, wall_ms: u64, bytes: &[u8]) {
         self.open(source);
         self.newest_ms = wall_ms;
-        let Self { ranks, combined, console, trouble, .. } = self;
+        let Self { spec, ranks, combined, filtered, console, trouble, .. } = self;
         let Some(rank) = ranks.get_mut(&(source.attempt, source.local_rank)) else { return };
         let RankOutputs { who, prefix, outputs } = rank;
-        let Output { owner, show, file, lines, held } = &mut outputs[stream.index()];
+        let Output { owner, show, file, lines, filter, copies, held } = &mut outputs[stream.index()];
         if let Some(file) = file {
             file.push(bytes, trouble);
         }
         let mut log = combined.get_mut(&source.attempt);
+        let mut copy = filtered.get_mut(&(source.attempt, stream)).filter(|_| *filter);
         lines.push(bytes, |piece| {
             if let Some(log) = &mut log {
                 log.line(*owner, who, wall_ms, piece, trouble);
+            }
+            if let Some(copy) = &mut copy {
+                *copies = if piece.first { spec.matches(stream, piece.bytes) } else { *copies };
+                if *copies {
+                    copy.line(*owner, prefix, piece, trouble);
+                }
             }
             if *show == Show::Lines {
                 console.line(*owner, prefix, piece);
@@ -294,17 +320,28 @@ impl Worker {
 
     /// Lets unfinished lines of a stream go, ended.
     fn end_lines(&mut self, source: Source, stream: Stream, wall_ms: u64) {
-        let Self { ranks, combined, console, trouble, .. } = self;
+        let Self { spec, ranks, combined, filtered, console, trouble, .. } = self;
         let Some(rank) = ranks.get_mut(&(source.attempt, source.local_rank)) else { return };
-        let Output { owner, show, lines, held, .. } = &mut rank.outputs[stream.index()];
+        let Output { owner, show, lines, filter, copies, held, .. } = &mut rank.outputs[stream.index()];
         if !held.is_empty() {
             console.raw(stream, held);
             held.clear();
         }
         let mut log = combined.get_mut(&source.attempt);
+        let mut copy = filtered.get_mut(&(source.attempt, stream)).filter(|_| *filter);
         lines.flush(|piece| {
             if let Some(log) = &mut log {
                 log.line(*owner, &rank.who, wall_ms, piece, trouble);
+            }
+            if let Some(copy) = &mut copy {
+                *copies = if piece.first { spec.matches(stream, piece.bytes) } else { *copies };
+                if *copies {
+                    copy.line(*owner, &rank.prefix, piece, trouble);
+                    if !piece.bytes.ends_with(b"\n") {
+                        let end = Piece { bytes: b"\n", first: false };
+                        copy.line(*owner, &rank.prefix, end, trouble);
+                    }
+                }
             }
             if *show == Show::Lines {
                 console.line(*owner, &rank.prefix, piece);
@@ -373,6 +410,9 @@ impl Worker {
             file.flush(&mut self.trouble);
         }
         for log in self.combined.values_mut() {
+            log.flush(&mut self.trouble);
+        }
+        for log in self.filtered.values_mut() {
             log.flush(&mut self.trouble);
         }
         self.console.flush();

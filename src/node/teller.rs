@@ -18,6 +18,12 @@ use crate::store::plain;
 use crate::store::status::EventLine;
 use crate::sys::clock;
 
+/// `2026-11-30_23:41:27`, as torch's report has it.
+pub(crate) fn stamp(wall_ms: u64) -> String {
+    let stamp = Timestamp::from_millisecond(i64::try_from(wall_ms).unwrap_or(0)).unwrap_or_default();
+    stamp.to_zoned_datetime(TimeZone::system()).strftime("%Y-%m-%d_%H:%M:%S").to_string()
+}
+
 /// Who says something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Who {

@@ -7,6 +7,7 @@ use std::os::fd::AsFd as _;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -14,7 +15,7 @@ use tokio::time::Instant;
 use super::files::{Files, Recipe};
 use super::link::{self, Search, Word};
 use super::opening::{self, Run, Stop};
-use super::{SupervisorConfig, SupervisorError};
+use super::{Say, SupervisorConfig, SupervisorError};
 use crate::domain::env;
 use crate::domain::exit::ExitKind;
 use crate::domain::exit_code;
@@ -82,17 +83,16 @@ pub(super) async fn run(config: &mut SupervisorConfig) -> Result<u8, SupervisorE
     };
     let slurm = Slurm::new(children.clone(), config.env.clone(), config.job.id.clone());
     let mut asker = files(config)?;
-    let mut said = Vec::new();
+    // Sentences on the way, also while it waits.
+    let mut say = std::mem::replace(&mut config.say, Box::new(|_| ()));
     let prepared = tokio::select! {
         biased;
         signal = stop_heard(&mut ears) => {
             return Ok(exit_code::SIGNAL_BASE.saturating_add(signal));
         }
-        prepared = prepare(config, &mut asker, &slurm, &mut said) => prepared,
+        prepared = prepare(config, &mut asker, &slurm, &mut say) => prepared,
     };
-    for sentence in said {
-        (config.say)(&sentence);
-    }
+    config.say = say;
     let (run, asked) = match prepared {
         Ok(prepared) => prepared,
         Err(stop) => {
@@ -129,10 +129,10 @@ async fn prepare(
     config: &SupervisorConfig,
     files: &mut Files,
     slurm: &Slurm,
-    said: &mut Vec<String>,
+    say: &mut Say,
 ) -> Result<(Run, Asked), Stop> {
     let (run, oom_kill_step, addresses) = tokio::join!(
-        opening::open(config, files, said),
+        opening::open(config, files, slurm, say),
         slurm.srun_knows("--oom-kill-step"),
         slurm.addresses(&config.nodes),
     );
@@ -157,7 +157,7 @@ struct Driver<'a> {
     children: Children,
     slurm: Slurm,
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
-    files: Option<Files>,
+    files: Rc<Mutex<Files>>,
     link: Option<Files>,
     messages: UnboundedSender<FromSupervisor>,
     outgoing: Option<UnboundedReceiver<FromSupervisor>>,
@@ -195,7 +195,7 @@ impl<'a> Driver<'a> {
             children,
             slurm,
             env,
-            files: Some(files),
+            files: Rc::new(Mutex::new(files)),
             link: Some(link),
             messages,
             outgoing: Some(outgoing),
@@ -355,14 +355,11 @@ impl<'a> Driver<'a> {
 
     fn read_result(&mut self) {
         let tell = self.events.clone();
-        let Some(mut files) = self.files.take() else {
-            let _ = tell.send(Word::Event(Event::Result(None)));
-            return;
-        };
+        let files = self.files.clone();
         let (id, token) = (self.run.id.clone(), self.token.clone());
         let options = opening::again(self.config, &id);
         tokio::task::spawn_local(async move {
-            let result = opening::result(&options, &mut files, &token).await;
+            let result = opening::result(&options, &mut *files.lock().await, &token).await;
             let _ = tell.send(Word::Event(Event::Result(result)));
         });
     }

@@ -20,6 +20,7 @@ mod run;
 mod scenario;
 mod sessions;
 mod soak;
+mod torchrun;
 
 use std::time::Duration;
 

@@ -22,10 +22,10 @@ mod journal;
 
 mod cluster;
 mod forms;
-mod freezer;
 mod job;
 mod losses;
 mod returns;
 mod stall;
 mod start;
 mod stories;
+mod torchrun;

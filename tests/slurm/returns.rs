@@ -1,11 +1,11 @@
 //! Nodes that come back: as spares, whatever kept them away, and never thrown out.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
-use crate::freezer::Freezer;
 use crate::job::{Job, SRUN, Training, events_of, kinds_of};
+use crate::support::freezer::Freezer;
 use crate::support::wait::wait_for;
 
 const fn s(seconds: u64) -> Duration {
@@ -13,8 +13,7 @@ const fn s(seconds: u64) -> Duration {
 }
 
 const LONG: Training = Training { world: 4, steps: 150, step_time: "0.1", ckpt_every: 10, args: &[] };
-const ONE_SPARE: &[&str] =
-    &["--nproc-per-node=2", "--max-restarts=3", "--nnodes=2", "--spares=1"];
+const ONE_SPARE: &[&str] = &["--nproc-per-node=2", "--max-restarts=3", "--nnodes=2", "--spares=1"];
 
 fn three() -> Vec<&'static str> {
     SRUN.iter().copied().chain(["-N3"]).collect()
@@ -38,8 +37,11 @@ fn s39_a_node_without_power_is_replaced_and_comes_back_as_a_spare() {
     let Some(cluster) = Cluster::up(3) else { return };
     let job = Job::start(&cluster, "power", &three(), ONE_SPARE, LONG);
     job.reached(0, 12);
+    let off = Instant::now();
     cluster.ok(&["power-off", "2"]);
     job.reached(1, 1);
+    // Not after the timeout of a collective, which is ten minutes and more: 6 s of silence, and a restart.
+    assert!(off.elapsed() < s(30), "{:?}", off.elapsed());
     // Alone, it trains on for no longer than its grant and writes no checkpoint: the log of the trainer says so below.
     cluster.ok(&["power-on", "2"]);
     job.stands(2, "spare", s(20));
@@ -56,8 +58,11 @@ fn stopped_for_a_minute(cluster: &Cluster, name: &'static str, whole_node: bool)
     job.reached(0, 12);
     let all = |signal: &str| {
         let agent = cluster.agent_on(2);
-        let pids: Vec<i32> =
-            if whole_node { cluster.ours_on(2).into_iter().map(|(pid, _)| pid).collect() } else { vec![agent] };
+        let pids: Vec<i32> = if whole_node {
+            cluster.ours_on(2).into_iter().map(|(pid, _)| pid).collect()
+        } else {
+            vec![agent]
+        };
         for pid in pids {
             cluster.signal_on(2, pid, signal);
         }
@@ -95,7 +100,8 @@ fn a_node_with_a_process_that_survives_sigkill_is_dirty_until_it_is_gone() {
     let Some(cluster) = Cluster::with(3, &["--bind", bound]) else { return };
     // Rank 3 waits in the kernel for a file system that stands still, and rank 0 dies.
     let stuck: &'static str = Box::leak(format!("--fault=write={bound}/file:3:12").into_boxed_str());
-    let args: &'static [&'static str] = Box::leak(Box::new([stuck, "--fault=slow=2:0:12", "--fault=signal=KILL:0:12"]));
+    let args: &'static [&'static str] =
+        Box::leak(Box::new([stuck, "--fault=slow=2:0:12", "--fault=signal=KILL:0:12"]));
     let job = Job::start(&cluster, "dirty", &three(), ONE_SPARE, Training { steps: 300, args, ..LONG });
     job.reached(0, 9);
     freezer.freeze(true);

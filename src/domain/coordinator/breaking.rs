@@ -3,20 +3,26 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::super::error_file;
 use super::super::exit::ExitKind;
 use super::super::first_failure::{Seen, Standing, TIE, first_failure};
-use super::super::ids::{Attempt, NodeName};
+use super::super::ids::{Attempt, NodeName, Rank};
 use super::super::mutant::Mutant;
 use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::policy::{self, Broken};
-use super::super::record::{Body, Break, Cause, Decision, FirstFailure, Incident, Outcome, Victim};
+use super::super::record::{
+    Body, Break, Cause, Decision, FirstFailure, Incident, MAX_OTHERS, Member, Outcome, Victim,
+};
 use super::super::rendezvous;
 use super::super::time::{BootTime, Now};
 use super::super::wire::ExitReport;
 use super::Effect;
 use super::doubt::REDIAL;
 use super::state::{Breaking, Coordinator, Peer, Phase, Want};
+
+/// An attempt and its nodes.
+pub(super) type WorldOf<'a> = (Attempt, &'a [Member]);
 
 /// What broke a world.
 enum What {
@@ -148,7 +154,10 @@ impl Coordinator {
         self.next_incident = incident.saturating_add(1);
         let ends = std::mem::take(&mut self.ends);
         let (first, since) = match what {
-            What::Failed => self.blame(now, &ends.values().cloned().collect::<Vec<_>>()),
+            What::Failed => {
+                let members = self.ledger.world().map_or(&[][..], |w| &w.members);
+                self.blame(now, (attempt, members), &ends.values().cloned().collect::<Vec<_>>())
+            }
             What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
@@ -253,7 +262,7 @@ impl Coordinator {
     /// What broke the world, as soon as that can be told.
     fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
-        let first = self.blame(now, &ends).0;
+        let first = self.blame(now, broke.world(), &ends).0;
         if first.as_ref().is_some_and(|f| !lost_its_peer(f)) {
             return Some((What::Failed, first));
         }
@@ -353,23 +362,11 @@ impl Coordinator {
     }
 
     /// The first failure among these ends, and when it was.
-    fn blame(&self, now: Now, ends: &[Seen]) -> (Option<FirstFailure>, BootTime) {
+    fn blame(&self, now: Now, world: WorldOf<'_>, ends: &[Seen]) -> (Option<FirstFailure>, BootTime) {
         let earliest =
             ends.iter().filter(|s| !s.report.ours && !s.report.exit.is_success()).map(|s| s.at).min();
         let since = earliest.unwrap_or(now.boot);
-        let first = first_failure(ends).and_then(|i| ends.get(i)).map(|s| {
-            let ago = u64::try_from(now.boot.since(s.at).as_millis()).unwrap_or(0);
-            FirstFailure {
-                rank: s.rank,
-                local_rank: s.report.local_rank.0,
-                node: s.node.clone(),
-                pid: s.report.pid,
-                exit: s.report.exit.clone(),
-                wall_ms: now.wall_ms.saturating_sub(ago),
-                summary: summary(&s.report),
-                words: s.report.words.clone(),
-            }
-        });
+        let first = first_failure(ends).and_then(|i| ends.get(i)).map(|s| failure(now, world, s));
         (first, since)
     }
 
@@ -401,7 +398,7 @@ impl Coordinator {
 
     fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
-        let settled = if broke.first.is_some() { self.blame(now, &ends).0 } else { None };
+        let settled = if broke.first.is_some() { self.blame(now, broke.world(), &ends).0 } else { None };
         let first = settled.or_else(|| broke.first.clone());
         // The loss of a node explains the ranks that lost their peers, whoever was heard first.
         let blames = self.config.mutants.has(Mutant::BlameVictim);
@@ -420,6 +417,7 @@ impl Coordinator {
             first_failure: first,
             lost: broke.lost.clone(),
             victims: victims.collect(),
+            others: others(now, broke.world(), root, &ends),
             // Without one the run was ended before it could be decided.
             decision: broke.verdict.as_ref().map_or(Decision::Restart, |v| v.decision.clone()),
             stopped_ms: ms(broke.stopped.unwrap_or(now.boot)),
@@ -434,6 +432,36 @@ fn unstartable(broke: &Breaking) -> bool {
     let heard: BTreeSet<&NodeName> = broke.ends.values().map(|seen| &seen.node).collect();
     let everywhere = broke.members.iter().all(|member| heard.contains(&member.node));
     everywhere && ends.peek().is_some() && ends.all(|seen| policy::cannot_be_started(&seen.report.exit))
+}
+
+/// One end as it is written down.
+fn failure(now: Now, (attempt, members): WorldOf<'_>, end: &Seen) -> FirstFailure {
+    let (report, local_rank) = (&end.report, end.report.local_rank);
+    let ago = u64::try_from(now.boot.since(report.moment(end.at)).as_millis()).unwrap_or(0);
+    let dir = members.iter().find(|m| m.node == end.node).map_or("", |m| m.log_dir.as_str());
+    let noted = report.recorded.filter(|_| !dir.is_empty());
+    FirstFailure {
+        rank: end.rank,
+        local_rank: local_rank.0,
+        node: end.node.clone(),
+        pid: report.pid,
+        exit: report.exit.clone(),
+        wall_ms: now.wall_ms.saturating_sub(ago),
+        summary: summary(report),
+        words: report.words.clone(),
+        error_file: noted.map(|_| error_file::path(dir, attempt, local_rank)).unwrap_or_default(),
+        recorded_s: report.recorded.and_then(|recorded| recorded.at_s),
+    }
+}
+
+/// Who else ended by itself, as the report lists them.
+fn others(now: Now, world: WorldOf<'_>, root: Option<Rank>, ends: &[Seen]) -> Vec<FirstFailure> {
+    let own = |s: &&Seen| !s.report.ours && !s.report.exit.is_success() && Some(s.rank) != root;
+    let mut others: Vec<&Seen> = ends.iter().filter(own).collect();
+    others.sort_by_key(|s| (s.report.moment(s.at), s.rank));
+    let listed = others.into_iter().take(MAX_OTHERS);
+    let brief = |s: &Seen| FirstFailure { words: String::new(), ..failure(now, world, s) };
+    listed.map(brief).collect()
 }
 
 fn lost_its_peer(first: &FirstFailure) -> bool {

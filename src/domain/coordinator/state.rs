@@ -57,6 +57,8 @@ pub struct CoordinatorConfig {
     pub store: Option<StoreId>,
     /// What its hint says: a node that reads it knows it.
     pub proof: Option<u64>,
+    /// Names of nodes are what machines call themselves, and two may have the same: nobody's lock tells them apart.
+    pub distinct: bool,
     /// A snapshot follows after so many records.
     pub snapshot_every: u64,
     /// For nonces.
@@ -188,6 +190,13 @@ pub(super) struct Breaking {
     pub(super) ends: BTreeMap<Rank, Seen>,
     pub(super) stopped: Option<BootTime>,
     pub(super) running: Option<BootTime>,
+}
+
+impl Breaking {
+    /// The world that broke.
+    pub(super) fn world(&self) -> super::breaking::WorldOf<'_> {
+        (self.attempt, &self.members)
+    }
 }
 
 /// How the run will end.
@@ -503,6 +512,7 @@ impl Default for CoordinatorConfig {
             ground: Ground::First,
             store: None,
             proof: None,
+            distinct: false,
             snapshot_every: SNAPSHOT_EVERY,
             seed: 0,
             mutants: Mutants::NONE,

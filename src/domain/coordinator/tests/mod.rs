@@ -275,6 +275,7 @@ pub(super) fn report(local: u32, exit: ExitKind, summary: &str) -> ExitReport {
         ago_ms: 0,
         summary: summary.into(),
         words: String::new(),
+        recorded: None,
     }
 }
 

@@ -402,6 +402,7 @@ impl World {
             at,
             summary,
             words: String::new(),
+            recorded: None,
         };
         self.task(node, 100_000, Thread::Control, Task::Agent(event));
     }

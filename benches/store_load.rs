@@ -1,0 +1,221 @@
+//! A server and clients of the rendezvous store, for `scripts/bench store`.
+//!
+//! ```text
+//! store_load serve ADDRESS:PORT RANKS         until standard input ends; prints where it listens
+//! store_load init ADDRESS:PORT CLIENTS        every client connects, counts itself, and waits for all the others
+//! store_load ops ADDRESS:PORT CLIENTS SEC MIX every client asks, one question at a time, and again when it is answered
+//! ```
+//! MIX is `get`, `add`, `set-get`, `check` or `mixed`. All clients are one thread over epoll. What is measured goes to standard
+//! output as `name value` lines.
+#![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use relight::sys::epoll::{Epoll, Interest};
+use relight::torch_store::{Limits, Opening, listen};
+
+type Failure = Box<dyn std::error::Error>;
+
+const SET: u8 = 1;
+const GET: u8 = 3;
+const ADD: u8 = 4;
+const CHECK: u8 = 5;
+const WAIT: u8 = 6;
+
+fn main() -> Result<(), Failure> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["serve", at, ranks] => serve(at.parse()?, ranks.parse()?),
+        ["init", at, clients] => init(at.parse()?, clients.parse()?),
+        ["ops", at, clients, sec, mix] => ops(at.parse()?, clients.parse()?, sec.parse()?, mix),
+        _ => Err("usage: store_load serve|init|ops ...; see the source".into()),
+    }
+}
+
+fn serve(at: SocketAddr, world: u32) -> Result<(), Failure> {
+    let opening =
+        Opening { places: Vec::new(), world, limits: Limits::default(), tell: Box::new(|told| println!("told {told:?}")) };
+    let server = listen(at.ip(), at.port())?.serve(opening)?;
+    println!("listens {}", server.address());
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}
+
+fn text(all: &mut Vec<u8>, bytes: &[u8]) {
+    all.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    all.extend_from_slice(bytes);
+}
+
+fn keyed(opcode: u8, key: &[u8]) -> Vec<u8> {
+    let mut all = vec![opcode];
+    text(&mut all, key);
+    all
+}
+
+fn add(key: &[u8]) -> Vec<u8> {
+    let mut all = keyed(ADD, key);
+    all.extend_from_slice(&1_u64.to_le_bytes());
+    all
+}
+
+fn counted(opcode: u8, key: &[u8]) -> Vec<u8> {
+    let mut all = vec![opcode];
+    all.extend_from_slice(&1_u64.to_le_bytes());
+    text(&mut all, key);
+    all
+}
+
+fn set(key: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut all = keyed(SET, key);
+    text(&mut all, value);
+    all
+}
+
+fn hello() -> Vec<u8> {
+    let mut all = vec![0];
+    all.extend_from_slice(&0x3c85_f7ce_u32.to_le_bytes());
+    all.push(13);
+    all.extend_from_slice(&7_u32.to_le_bytes());
+    all
+}
+
+struct Client {
+    stream: TcpStream,
+    step: u32,
+}
+
+impl Client {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        // One small request at a time always fits into an empty socket.
+        self.stream.write_all(bytes)
+    }
+}
+
+fn connect(at: SocketAddr, count: u32, epoll: &Epoll, mut each: impl FnMut(&mut Client) -> io::Result<()>) -> Result<Vec<Client>, Failure> {
+    let mut all = Vec::new();
+    for number in 0..count {
+        let stream = TcpStream::connect(at)?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        epoll.add(&stream, number, Interest::READ)?;
+        let mut client = Client { stream, step: 0 };
+        each(&mut client)?;
+        all.push(client);
+    }
+    Ok(all)
+}
+
+/// What one client was sent; replies are small and come whole.
+fn read(client: &mut Client, buffer: &mut [u8]) -> Result<usize, Failure> {
+    match client.stream.read(buffer) {
+        Ok(0) => Err("the server closed a connection".into()),
+        Ok(length) => Ok(length),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn init(at: SocketAddr, count: u32) -> Result<(), Failure> {
+    let mut epoll = Epoll::new(512)?;
+    let began = Instant::now();
+    let mut clients = connect(at, count, &epoll, |client| client.send(&hello()))?;
+    println!("connected_s {:.6}", began.elapsed().as_secs_f64());
+    let (joins, arrives, waits) = (add(b"init/"), add(b"/barrier"), counted(WAIT, b"/barrier/last"));
+    let (mut left, mut last, mut buffer) = (count, 0.0, [0; 64]);
+    while left > 0 {
+        let ready: Vec<u32> = epoll.wait(Some(Duration::from_secs(60)))?.map(|ready| ready.token).collect();
+        if ready.is_empty() {
+            return Err(format!("{left} clients were not answered for a minute").into());
+        }
+        for number in ready {
+            let client = &mut clients[number as usize];
+            let length = read(client, &mut buffer)?;
+            match (client.step, length) {
+                (_, 0) => continue,
+                (0, 4) => client.send(&joins)?,
+                (1, 8) => client.send(&arrives)?,
+                (2, 8) => {
+                    if buffer[..8] == u64::from(count).to_le_bytes() {
+                        last = began.elapsed().as_secs_f64();
+                        client.send(&set(b"/barrier/last", b"1"))?;
+                    }
+                    client.send(&waits)?;
+                }
+                (3, 1) => left -= 1,
+                (step, length) => return Err(format!("{length} bytes at step {step}").into()),
+            }
+            client.step += 1;
+        }
+    }
+    let all = began.elapsed().as_secs_f64();
+    println!("arrived_s {last:.6}\nreleased_s {:.6}\nall_s {all:.6}", all - last);
+    Ok(())
+}
+
+/// The questions of one client, in turn, with the lengths of their answers.
+fn questions(mix: &str, number: u32) -> Result<Vec<(Vec<u8>, usize)>, Failure> {
+    let key = format!("/default_pg/0//cpu//0/{number}").into_bytes();
+    let value = [7_u8; 40];
+    let get = (keyed(GET, &key), 48);
+    let set_get = ([set(&key, &value), get.0.clone()].concat(), 48);
+    let check = (counted(CHECK, &key), 1);
+    let wait_get = (counted(WAIT, &key), 1);
+    Ok(match mix {
+        "get" => vec![get],
+        "add" => vec![(add(b"/counter"), 8)],
+        "set-get" => vec![set_get],
+        "check" => vec![check],
+        // What a client's `get` is: a wait, then a get.
+        "mixed" => vec![set_get, wait_get, get, (add(b"/counter"), 8), check],
+        _ => return Err(format!("no mix {mix}").into()),
+    })
+}
+
+fn ops(at: SocketAddr, count: u32, seconds: f64, mix: &str) -> Result<(), Failure> {
+    let mut epoll = Epoll::new(512)?;
+    let mut first = connect(at, count, &epoll, |client| client.send(&hello()))?;
+    let all: Vec<Vec<(Vec<u8>, usize)>> = (0..count).map(|n| questions(mix, n)).collect::<Result<_, _>>()?;
+    let each: u64 = if mix == "set-get" { 2 } else { 1 };
+    let (mut buffer, mut done, mut missing) = ([0; 256], 0_u64, vec![4_usize; count as usize]);
+    let mut began: Option<Instant> = None;
+    let mut greeted = 0;
+    loop {
+        let ready: Vec<u32> = epoll.wait(Some(Duration::from_secs(60)))?.map(|ready| ready.token).collect();
+        if ready.is_empty() {
+            return Err("nobody was answered for a minute".into());
+        }
+        for number in ready {
+            let client = &mut first[number as usize];
+            let length = read(client, &mut buffer)?;
+            let lacks = &mut missing[number as usize];
+            *lacks = lacks.checked_sub(length).ok_or("more came than was asked for")?;
+            if *lacks > 0 || length == 0 {
+                continue;
+            }
+            if client.step == 0 {
+                // A value for everybody, so that no answer is empty.
+                client.send(&set(format!("/default_pg/0//cpu//0/{number}").as_bytes(), &[7; 40]))?;
+                greeted += 1;
+                if greeted == count {
+                    began = Some(Instant::now());
+                }
+            } else if began.is_some() {
+                let set_gets = mix == "mixed" && (client.step - 1) % 5 == 0;
+                done += each + u64::from(set_gets);
+            }
+            let mine = &all[number as usize];
+            let (question, answer) = &mine[client.step as usize % mine.len()];
+            client.step += 1;
+            *lacks = *answer;
+            client.send(question)?;
+        }
+        if let Some(began) = began.filter(|began| began.elapsed().as_secs_f64() >= seconds) {
+            let took = began.elapsed().as_secs_f64();
+            println!("ops {done}\nseconds {took:.6}");
+            return Ok(());
+        }
+    }
+}

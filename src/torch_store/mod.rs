@@ -1,0 +1,152 @@
+//! Ring 1: the rendezvous store of an attempt, served to the clients of torch's `TCPStore`. One thread, one store; rules
+//! and replies are [`crate::domain::torch_store`]'s.
+//!
+//! [`listen`] takes the port, without taking anybody in; [`Listening::serve`] opens the store once it is known whose
+//! ranks may come. The protocol has no authentication, so addresses are all that tells members from strangers.
+
+mod peers;
+mod serve;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use socket2::{Domain, Protocol, Socket, Type};
+
+pub use crate::domain::torch_store::Limits;
+use crate::domain::torch_store::seen::{Place, Reach};
+use crate::sys::addresses;
+use crate::sys::epoll::Epoll;
+use crate::sys::wake::Wake;
+
+/// Connections that may wait to be taken, as far as the kernel lets them.
+const BACKLOG: i32 = 65_535;
+/// Events that are taken at once.
+const EVENTS: usize = 512;
+/// Connections of each rank, about: more than any program opens, and of any rank at least.
+const PER_RANK: usize = 16;
+const LEAST_CONNECTIONS: usize = 1_024;
+
+/// A port that is listened on. Who connects is not taken in yet, and not refused.
+#[derive(Debug)]
+pub struct Listening {
+    listener: TcpListener,
+}
+
+/// What a store is opened with.
+pub struct Opening {
+    /// Where the ranks of the attempt are.
+    pub places: Vec<Place>,
+    /// All ranks.
+    pub world: u32,
+    /// How much it keeps.
+    pub limits: Limits,
+    /// Is told what it sees, on its thread.
+    pub tell: Box<dyn FnMut(Told) + Send>,
+}
+
+/// What a store has to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Ranks came; a few times a second while they do.
+    Reach(Reach),
+    /// Somebody who is no member wanted in. Each address is told once, the first few of them.
+    Stranger(IpAddr),
+    /// A connection was closed for what it sent; the first few are told.
+    Closed(IpAddr, String),
+    /// No more connections can be taken for now: this is why. Told once.
+    NoRoom(String),
+}
+
+/// A store that is served. Dropped, it is closed, and with it every connection.
+#[derive(Debug)]
+pub struct Server {
+    address: SocketAddr,
+    wake: Wake,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Listens on this port of the address that other nodes use for this one; on all of them where the kernel does not know that
+/// address (it belongs to a router in front of this machine).
+///
+/// # Errors
+/// The port is taken, or EMFILE and the like.
+pub fn listen(address: IpAddr, port: u16) -> io::Result<Listening> {
+    let listener = match listen_on(address, port) {
+        Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
+            let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            listen_on(any, port)?
+        }
+        other => other?,
+    };
+    Ok(Listening { listener })
+}
+
+fn listen_on(address: IpAddr, port: u16) -> io::Result<TcpListener> {
+    let domain = if address.is_ipv4() { Domain::IPV4 } else { Domain::IPV6 };
+    let socket = Socket::new(domain, Type::STREAM, Some(Protocol::TCP))?;
+    // The agent holds the port with a socket of its own.
+    socket.set_reuse_address(true)?;
+    socket.bind(&SocketAddr::new(address, port).into())?;
+    socket.listen(BACKLOG)?;
+    socket.set_nonblocking(true)?;
+    Ok(socket.into())
+}
+
+impl Listening {
+    /// Where.
+    ///
+    /// # Errors
+    /// None that is expected.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Opens an empty store and takes in who waits at the port: members, and this machine.
+    ///
+    /// # Errors
+    /// EMFILE, EAGAIN: there are no more descriptors or threads.
+    pub fn serve(self, opening: Opening) -> io::Result<Server> {
+        let address = self.address()?;
+        let (wake, over) = (Wake::new()?, Arc::new(AtomicBool::new(false)));
+        let members = members(&opening.places, address.ip());
+        let most = LEAST_CONNECTIONS.max((opening.world as usize).saturating_mul(PER_RANK));
+        let epoll = Epoll::new(EVENTS)?;
+        let serving =
+            serve::Serving::new(self.listener, epoll, (wake.clone(), over.clone()), members, most, opening)?;
+        let thread = std::thread::Builder::new().name("store".into()).spawn(move || serving.run())?;
+        Ok(Server { address, wake, over, thread: Some(thread) })
+    }
+}
+
+/// Who may come.
+fn members(places: &[Place], listens: IpAddr) -> BTreeSet<IpAddr> {
+    let told = places.iter().flat_map(|place| place.addresses.iter().copied());
+    let own = addresses::own().into_iter().chain([listens, Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+    told.chain(own).map(|address| address.to_canonical()).filter(|address| !address.is_unspecified()).collect()
+}
+
+impl Server {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::Release);
+        self.wake.wake();
+        if let Some(thread) = self.thread.take() {
+            // It never waits but for descriptors, and never panics.
+            let _ = thread.join();
+        }
+    }
+}
