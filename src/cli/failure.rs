@@ -13,6 +13,7 @@ use crate::domain::exit_code::Outcome;
 use crate::domain::numa::NumaError;
 use crate::domain::settings::{FileError, SettingsError};
 use crate::domain::slurm_env::SlurmEnvError;
+use crate::domain::suggest;
 use crate::inspect::Clock;
 use crate::sys::dirs::NoPrivateDir;
 use crate::sys::lock::{Holder, LockError};
@@ -291,6 +292,7 @@ impl Failure {
             | Self::Handover(_)
             | Self::NotBuilt(_) => None,
             Self::Running { run, .. } => {
+                let run = suggest::quoted(run.as_str());
                 Some(format!("see it: relight status {run}; for another run: --run-id ID"))
             }
             Self::Lock(_) => None,

@@ -9,6 +9,9 @@ use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::record::{Decision, FirstFailure};
 use super::wire::RefusedWhy;
 
+/// What a store says begins with this where something lies in the place of the next record that is no record.
+pub const DAMAGED: &str = "the journal is damaged: ";
+
 /// Why a message or an event was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -279,6 +282,9 @@ pub enum Note {
         text: String,
         /// For how long.
         since: Duration,
+        /// A world runs meanwhile; events of an older program do not say so.
+        #[serde(default = "yes")]
+        runs: bool,
     },
     /// The store answers again.
     StoreBack {

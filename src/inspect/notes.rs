@@ -74,7 +74,6 @@ fn beside_the_console(note: &Note) -> String {
         }
         Note::Said { text } => text.clone(),
         Note::UnknownOp { .. } => "an answer came that nobody waits for any more".to_owned(),
-        Note::StoreTrouble { text, .. } => format!("the run directory cannot be written: {text}"),
         // The console has words for these.
         Note::AgentReturned { .. }
         | Note::GrantRanOut { .. }
@@ -87,6 +86,7 @@ fn beside_the_console(note: &Note) -> String {
         | Note::StopRequested { .. }
         | Note::AllStopped { .. }
         | Note::NotWaitedFor { .. }
+        | Note::StoreTrouble { .. }
         | Note::StoreBack { .. }
         | Note::LogsDisabled { .. }
         | Note::LogsLost { .. }
