@@ -59,7 +59,9 @@ fn beside_the_console(note: &Note) -> String {
         Note::GrantOver { attempt } => {
             format!("the grant of this node ran out: its ranks of attempt {attempt} are killed")
         }
-        Note::Spawned { attempt, rank, pid } => format!("rank {rank} of attempt {attempt} started, pid {pid}"),
+        Note::Spawned { attempt, rank, pid } => {
+            format!("rank {rank} of attempt {attempt} started, pid {pid}")
+        }
         Note::RankEnded { attempt, rank, how, ours } => {
             let ours = if *ours { ", stopped by relight" } else { "" };
             format!("rank {rank} of attempt {attempt} ended: {how}{ours}")
