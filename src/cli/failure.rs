@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::inject::InjectError;
 use super::program::ProgramError;
 use super::runs::RunsError;
+use super::secret::SecretError;
 use super::srun::SrunError;
 use crate::domain::env::virtual_rank::TooFewGpus;
 use crate::domain::exit_code::Outcome;
@@ -215,6 +216,9 @@ pub enum Failure {
     /// There is no such run.
     #[error(transparent)]
     Runs(#[from] RunsError),
+    /// The secret that machines share is none.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// A fault could not be injected.
     #[error(transparent)]
     Inject(#[from] InjectError),
@@ -259,6 +263,7 @@ impl Failure {
             | Self::Config(_)
             | Self::Program(_)
             | Self::Runs(_)
+            | Self::Secret(_)
             | Self::Lock(_)
             | Self::Srun(_)
             | Self::Running { .. }
@@ -277,6 +282,7 @@ impl Failure {
             Self::Config(ConfigError::Parse(error)) => error.hint(),
             Self::Program(error) => error.hint(),
             Self::Runs(error) => error.hint(),
+            Self::Secret(error) => Some(error.hint()),
             Self::Inject(error) => error.hint(),
             Self::Srun(error) => error.hint(),
             Self::Config(ConfigError::Read { .. } | ConfigError::TooLarge { .. })
