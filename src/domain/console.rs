@@ -418,7 +418,9 @@ fn store_trouble(text: &str, since: Duration, runs: bool) -> String {
     let ranks = if runs { "ranks that run go on" } else { "no ranks run until then" };
     match text.strip_prefix(DAMAGED) {
         Some(damage) => {
-            format!("the journal is damaged, nothing can be written behind it{long}: {damage}; looking again, {ranks}")
+            format!(
+                "the journal is damaged, nothing can be written behind it{long}: {damage}; looking again, {ranks}"
+            )
         }
         None => format!("the run directory cannot be written{long}: {text}; trying again, {ranks}"),
     }

@@ -114,7 +114,10 @@ fn exhausted(ledger: &Ledger, broken: &Broken<'_>) -> Option<Vec<String>> {
     let root = first.sentence();
     // What is not there on any node will not be there in a moment.
     if broken.unstartable || (cannot_be_started(&first.exit) && failed_so_before(ledger, &first.exit)) {
-        return Some(vec![root, "the program cannot be started, and another try would change nothing".to_owned()]);
+        return Some(vec![
+            root,
+            "the program cannot be started, and another try would change nothing".to_owned(),
+        ]);
     }
     match ledger.spec().and_then(|s| s.max_restarts) {
         Some(0) => Some(vec![root, "no restarts were asked for".to_owned()]),

@@ -299,7 +299,8 @@ impl Coordinator {
         let dirty = broke.dirty.clone();
         let unstartable = unstartable(broke);
         let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
-        let broken = Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), unstartable, ran_ms, spares };
+        let broken =
+            Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), unstartable, ran_ms, spares };
         let verdict = policy::decide(&self.ledger, &broken);
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
