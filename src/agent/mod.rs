@@ -5,4 +5,5 @@
 
 pub mod driver;
 pub mod processes;
+mod rendezvous;
 mod start;

@@ -120,7 +120,8 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
     set(super::TORCHELASTIC_RESTART_COUNT, &place.attempt);
     set(super::TORCHELASTIC_MAX_RESTARTS, &spec.max_restarts.unwrap_or(NO_LIMIT));
     set(super::TORCHELASTIC_RUN_ID, &spec.run_id);
-    set(super::TORCHELASTIC_USE_AGENT_STORE, &"False");
+    // Exactly the word by which torch decides that rank 0 makes a client like everybody else.
+    set(super::TORCHELASTIC_USE_AGENT_STORE, &if place.world.master.hosted { "True" } else { "False" });
     set(super::RELIGHT_RUN_ID, &spec.run_id);
     set(super::RELIGHT_ATTEMPT, &place.attempt);
     let error_file = place.error_file.map(|path| path.as_os_str().to_owned()).unwrap_or_default();
@@ -232,8 +233,9 @@ mod tests {
                     log_dir: String::new(),
                 })
                 .collect(),
-            master: Offer { address: "10.0.0.1".into(), port: 29_117 },
+            master: Offer { address: "10.0.0.1".into(), port: 29_117, hosted: true },
             resume: None,
+            addresses: Vec::new(),
         }
     }
 

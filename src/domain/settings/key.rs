@@ -45,11 +45,13 @@ pub enum Key {
     Grant,
     /// The address of this node that others are told.
     LocalAddr,
+    /// Who hosts the ranks' rendezvous store.
+    RdzvStore,
 }
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -70,6 +72,7 @@ impl Key {
         Self::StoreTimeout,
         Self::Grant,
         Self::LocalAddr,
+        Self::RdzvStore,
     ];
 
     /// The long option without its dashes.
@@ -96,6 +99,7 @@ impl Key {
             Self::StoreTimeout => "store-timeout",
             Self::Grant => "grant",
             Self::LocalAddr => "local-addr",
+            Self::RdzvStore => "rdzv-store",
         }
     }
 
@@ -123,6 +127,7 @@ impl Key {
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::Grant => &[env::RELIGHT_GRANT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
+            Self::RdzvStore => &[env::RELIGHT_RDZV_STORE],
         }
     }
 

@@ -14,7 +14,9 @@ use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValuePr
 use crate::domain::env;
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::slurm_env::{Form, SlurmPlace};
-use crate::domain::spec::{GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
+use crate::domain::spec::{
+    GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec, StoreHost,
+};
 use crate::domain::suggest::closest;
 
 /// Where a faulty value was written, with its spelling there.
@@ -82,6 +84,7 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
     match problem {
         ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu"]),
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
+        ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
         ValueProblem::NotANumber if place.key == Key::MaxRestarts => meant(&["unlimited"]),
         _ => None,
@@ -131,6 +134,8 @@ pub struct Settings {
     pub grant: Value<GrantMode>,
     /// The address of this node that others are told; `None`: found out.
     pub local_addr: Value<Option<String>>,
+    /// Who hosts the ranks' rendezvous store.
+    pub rdzv_store: Value<StoreHost>,
     /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
     pub ignored: Vec<String>,
     /// Script, module or binary; empty where only settings were asked for.
@@ -187,6 +192,8 @@ pub struct NodeContext {
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
     pub interactive: bool,
+    /// Who hosts the ranks' rendezvous store.
+    pub rdzv_store: StoreHost,
     /// Where this node stands in its launch.
     pub place: LaunchPlace,
 }
@@ -322,6 +329,7 @@ impl Settings {
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
+            rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
             ignored: layers.ignored(),
             program: args.program.clone().unwrap_or_default(),
             args: args.args.clone(),
@@ -409,6 +417,7 @@ impl Settings {
             log_dir: log_dir.to_string_lossy().into_owned(),
             // Known when the agent listens; until then, and on a machine by itself, this.
             address: "127.0.0.1".to_owned(),
+            addresses: vec!["127.0.0.1".to_owned()],
             port: 0,
             order: self.place().index,
         }
@@ -439,6 +448,7 @@ impl Settings {
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,
+            rdzv_store: self.rdzv_store.value,
             place: self.place(),
             ..NodeContext::default()
         }
