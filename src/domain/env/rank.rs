@@ -286,7 +286,7 @@ mod tests {
             ("TORCHELASTIC_RESTART_COUNT", "4"),
             ("TORCHELASTIC_MAX_RESTARTS", "3"),
             ("TORCHELASTIC_RUN_ID", "r1"),
-            ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+            ("TORCHELASTIC_USE_AGENT_STORE", "True"),
             ("TORCHELASTIC_ERROR_FILE", "/logs/error.json"),
             ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
             ("OMP_NUM_THREADS", "1"),
