@@ -42,6 +42,7 @@ the value of TORCHELASTIC_RESTART_COUNT, `*` is every attempt, the default is 0.
                       and a file in /dev/shm (`relight-toy-<pid>`), the last two ignore SIGTERM; then exits with 9
     flood[=SECONDS]   writes 10 MB/s to stdout and stderr for 2 s: lines of 1 MB, NULs, invalid UTF-8; then a line
                       `flood over: rank R`, and goes on
+    write=FILE        writes to this file once, however long that takes, then goes on
     slow=SECONDS      sleeps once, then goes on
     nofile[=N]        lowers the limit of open files to N (64) and opens files until that fails
     import-crash      fails with ImportError while the script is loaded, before anything else (STEP is ignored)
@@ -479,6 +480,12 @@ def fault_flood(value, _log):
     os.write(2, b"flood over: rank %d\n" % RANK)
 
 
+def fault_write(value, _log):
+    # As long as the file system stands still this waits in the kernel, where SIGKILL does not reach it.
+    with open(value, "ab", buffering=0) as file:
+        file.write(b"x" * 4096)
+
+
 def fault_grandchildren(_value, log):
     reader, writer = os.pipe()
     for kind in ("plain", "setsid", "orphan"):
@@ -541,6 +548,7 @@ FAULTS = {
     "slow": fault_slow,
     "nofile": fault_nofile,
     "flood": fault_flood,
+    "write": fault_write,
     "grandchildren": fault_grandchildren,
     "import-crash": None,
 }

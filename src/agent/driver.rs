@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
+use super::events::{State, Teller, Worker};
+pub use super::ends::Files;
+use super::ends::{Answer, End, Ends};
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::rendezvous::{Rendezvous, said};
 use super::start::{Refused, Starter};
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
+use crate::domain::error_file::ErrorNote;
 use crate::domain::exit::ExitKind;
-use crate::domain::first_failure::{self, Standing};
 use crate::domain::guardian::{SignalInfo, ToAgent};
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Slot, Term};
 use crate::domain::last_words::last_words;
@@ -25,7 +28,7 @@ use crate::domain::spec::{Offer, RunSpec, StoreHost};
 use crate::domain::time::BootTime;
 use crate::domain::wire::{Survivor, ToCoordinator, World};
 use crate::ipc::guardian::decode;
-use crate::logs::Source;
+use crate::logs::{Source, Stream};
 use crate::logs::pump::{Handle, Tail};
 use crate::logs::spec::LogSpec;
 use crate::sys::port::PortHold;
@@ -60,6 +63,13 @@ pub enum Input {
         /// What it said last; none if the pump is gone.
         tail: Option<Tail>,
     },
+    /// What ranks left in their error files.
+    ErrorFiles {
+        /// Their attempt.
+        attempt: Attempt,
+        /// Of each that was asked for; none: no answer in time.
+        notes: Option<Vec<(LocalRank, Option<ErrorNote>)>>,
+    },
 }
 
 /// What the agent's task asks of the rest of the process.
@@ -72,6 +82,9 @@ pub trait Hooks {
     fn try_reach(&mut self, node: NodeName, address: String);
     /// Make this file among the probes of the run directory, and say so with `Event::Probed`.
     fn probe(&mut self, name: String);
+    /// Read these error files, those that were changed since (unix milliseconds), and say so with
+    /// [`Input::ErrorFiles`], in any case and soon.
+    fn error_files(&mut self, attempt: Attempt, files: Files, not_before_ms: u64);
     /// Whose grants count from here on.
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
     /// An explanation.
@@ -111,16 +124,14 @@ pub struct Driver<H> {
     agent: Agent,
     attempt: Attempt,
     sources: BTreeMap<LocalRank, (Source, i32)>,
-    /// Ranks whose end is known and whose last words are still on their way.
-    draining: usize,
-    /// Ends whose words came while those of others are still on their way.
-    ended: Vec<End>,
-    /// A sweep that ended before those words came.
-    swept: Option<Event>,
+    ends: Ends,
     hold: Option<PortHold>,
     used_ports: Vec<u16>,
     /// The ranks' rendezvous store, where this node hosts it.
     rendezvous: Rendezvous,
+    /// Nodes of the newest world, and this one's place among them.
+    groups: (u32, u32),
+    began: BootTime,
 }
 
 impl<H: Hooks> Driver<H> {
@@ -132,12 +143,12 @@ impl<H: Hooks> Driver<H> {
             hooks,
             attempt: Attempt(0),
             sources: BTreeMap::new(),
-            draining: 0,
-            ended: Vec::new(),
-            swept: None,
+            ends: Ends::default(),
             hold: None,
             used_ports: Vec::new(),
             rendezvous: Rendezvous::default(),
+            groups: (1, 0),
+            began: clock::boot(),
         }
     }
 
@@ -172,26 +183,65 @@ impl<H: Hooks> Driver<H> {
             },
             Input::Store(..) => {}
             Input::Drained { attempt, local_rank, kind, at, tail } => {
-                self.draining = self.draining.saturating_sub(1);
                 let end = self.read(attempt, local_rank, kind, at, tail);
-                self.ended.push(end);
-                if self.draining == 0 {
-                    self.tell_ends();
-                }
+                self.ends.heard(end);
+                self.go_on();
+            }
+            Input::ErrorFiles { attempt, notes } => {
+                self.ends.read(attempt, notes);
+                self.go_on();
             }
         }
     }
 
     fn handle(&mut self, event: Event) {
         let mut out = Outbox::default();
+        let ended = match &event {
+            Event::RankExited { kind, summary, .. } if self.parts.context.events => {
+                Some((kind.clone(), summary.clone()))
+            }
+            _ => None,
+        };
         self.agent.handle(clock::now(), event, &mut out);
         for note in out.take_notes() {
+            if self.parts.context.events {
+                self.print_event(&note, ended.as_ref());
+            }
             self.hooks.note(note);
         }
         for effect in out.take_effects() {
             self.perform(effect);
         }
         self.hooks.changed(&self.agent);
+    }
+
+    /// A rank started or ended: torchrun's event of it.
+    fn print_event(&self, note: &Note, ended: Option<&(ExitKind, String)>) {
+        let (attempt, rank, state, kind, error) = match (note, ended) {
+            (Note::Spawned { attempt, rank, .. }, _) => (*attempt, *rank, State::Start, None, ""),
+            (Note::RankEnded { attempt, rank, ours, .. }, Some((kind, summary))) => {
+                (*attempt, *rank, State::of(kind, *ours), Some(kind), summary.as_str())
+            }
+            _ => return,
+        };
+        let Some((source, pid)) = self.sources.values().find(|(source, _)| source.rank == rank) else {
+            return;
+        };
+        let worker =
+            Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
+        let line = self.events(attempt).line(state, Some(worker), kind, error);
+        self.parts.pump.say(Stream::Err, line);
+    }
+
+    fn events(&self, attempt: Attempt) -> Teller<'_> {
+        Teller {
+            spec: &self.parts.spec,
+            context: &self.parts.context,
+            attempt,
+            groups: self.groups.0,
+            group_rank: self.groups.1,
+            seconds: clock::boot().since(self.began).as_secs(),
+        }
     }
 
     fn process(&mut self, event: ProcessEvent) {
@@ -213,7 +263,9 @@ impl<H: Hooks> Driver<H> {
                     .iter()
                     .map(|s| Survivor { pid: u32::try_from(s.pid).unwrap_or(0), state: s.state });
                 let event = Event::Swept { op, survivors: survivors.collect() };
-                if self.draining == 0 { self.handle(event) } else { self.swept = Some(event) }
+                if let Some(event) = self.ends.sweep(event) {
+                    self.handle(event);
+                }
             }
             ProcessEvent::WorkerExited { .. } => {}
             ProcessEvent::FromGuardian(bytes) => match decode::<ToAgent>(&bytes) {
@@ -241,22 +293,27 @@ impl<H: Hooks> Driver<H> {
 
     /// A rank ended: its last words are read before the machine hears of it.
     fn drain(&mut self, local_rank: LocalRank, kind: ExitKind, at: BootTime) {
-        self.draining += 1;
+        self.ends.expect();
         let attempt = self.attempt;
         let mut answer =
             Answer { inbox: self.parts.inbox.clone(), input: Some((attempt, local_rank, kind, at)) };
         self.parts.pump.drain(attempt, local_rank, move |tail| answer.give(Some(tail)));
     }
 
-    /// All that ended so far is known: the most likely root of what no clock tells apart is told first.
-    fn tell_ends(&mut self) {
-        let mut ends = std::mem::take(&mut self.ended);
-        first_failure::order(&mut ends, |end| (end.at, end.standing));
-        for End { attempt, local_rank, kind, at, summary, words, standing: _ } in ends {
-            self.handle(Event::RankExited { attempt, local_rank, kind, at, summary, words });
+    /// Error files are looked at where ranks may have left some, and what is known of ends is told.
+    fn go_on(&mut self) {
+        if let Some((ranks, not_before_ms)) = self.ends.wanted() {
+            let attempt = self.attempt;
+            let place = |rank| Some((rank, self.parts.logs.error_file(attempt, rank)?));
+            let files: Files = ranks.into_iter().filter_map(place).collect();
+            if files.is_empty() {
+                self.ends.read(attempt, Some(Vec::new()));
+            } else {
+                self.hooks.error_files(attempt, files, not_before_ms);
+            }
         }
-        if let Some(swept) = self.swept.take() {
-            self.handle(swept);
+        for event in self.ends.take() {
+            self.handle(event);
         }
     }
 
@@ -278,19 +335,10 @@ impl<H: Hooks> Driver<H> {
         if let (Some(tail), Some((source, _)), true) = (tail, self.sources.get(&local_rank), failed) {
             self.parts.pump.reveal(*source, tail);
         }
-        let words = words.unwrap_or_default();
-        // Only a recognised end is what it died of; a last line is just the last line.
-        let recognised = !matches!(
-            words.kind,
-            crate::domain::last_words::Kind::Lines | crate::domain::last_words::Kind::Silent
-        );
-        let summary = match (recognised, words.place.as_str()) {
-            (false, _) => String::new(),
-            (true, "") => words.headline,
-            (true, place) => format!("{} in {place}", words.headline),
-        };
-        let standing = Standing::of(&kind, &summary, &words.text);
-        End { attempt, local_rank, kind, at, summary, words: words.text, standing }
+        let now = clock::now();
+        let ago = u64::try_from(now.boot.since(at).as_millis()).unwrap_or(0);
+        let when = (at, now.wall_ms.saturating_sub(ago));
+        End::new((attempt, local_rank), kind, when, words.unwrap_or_default())
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -309,13 +357,24 @@ impl<H: Hooks> Driver<H> {
                 self.parts.processes.send(Command::Sweep { op, patience });
             }
             Effect::OpenOffer { op } => self.open_offer(op),
-            Effect::Exit(code) => self.hooks.exit(code),
+            Effect::Exit(code) => {
+                if self.parts.context.events {
+                    let state = if code == 0 { State::Succeeded } else { State::Failed };
+                    let line = self.events(self.attempt).line(state, None, None, "");
+                    self.parts.pump.say(Stream::Err, line);
+                }
+                self.hooks.exit(code);
+            }
         }
     }
 
     fn spawn(&mut self, attempt: Attempt, world: &World, slot: Slot, seats: &[Seat]) {
         self.attempt = attempt;
+        self.ends.begin(attempt, clock::now().wall_ms);
         self.sources.clear();
+        let before = world.members.iter().filter(|member| member.slot < slot).count();
+        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.groups = (narrow(world.members.len()), narrow(before));
         let store = self.rendezvous.open(attempt, world, slot, &self.parts.inbox);
         // From here on the port belongs to the store, or to rank 0.
         self.hold = None;
@@ -400,36 +459,5 @@ impl<H: Hooks> Driver<H> {
             Err(_) => Event::OfferFailed { op },
         };
         let _ = self.parts.inbox.send(Input::Event(event));
-    }
-}
-
-/// One rank's end with its words.
-struct End {
-    attempt: Attempt,
-    local_rank: LocalRank,
-    kind: ExitKind,
-    at: BootTime,
-    summary: String,
-    words: String,
-    standing: Standing,
-}
-
-/// The answer to a drain, also when the pump goes away without giving one.
-struct Answer {
-    inbox: UnboundedSender<Input>,
-    input: Option<(Attempt, LocalRank, ExitKind, BootTime)>,
-}
-
-impl Answer {
-    fn give(&mut self, tail: Option<Tail>) {
-        if let Some((attempt, local_rank, kind, at)) = self.input.take() {
-            let _ = self.inbox.send(Input::Drained { attempt, local_rank, kind, at, tail });
-        }
-    }
-}
-
-impl Drop for Answer {
-    fn drop(&mut self) {
-        self.give(None);
     }
 }

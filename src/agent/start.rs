@@ -76,7 +76,10 @@ impl Starter<'_> {
             spec: self.spec,
             error_file: error_file.as_deref(),
             run_base: Some(&self.context.run_base),
-            hide_launchers: false,
+            signals: &self.context.signals,
+            slurm_env: self.context.slurm_env,
+            threads: self.context.threads,
+            gpus: self.context.gpus,
         })?;
         let argv: Vec<OsString> = rank_argv(self.spec, &self.context.interpreter, seat.local_rank);
         let pipe = |what| io::pipe().map_err(|e| Refused::call(what, &e));
@@ -102,6 +105,7 @@ impl Starter<'_> {
                 session: true,
                 death_signal: Some(SIGKILL),
                 ignore,
+                cpus: self.context.cpus.get(seat.local_rank.0 as usize).cloned().unwrap_or_default(),
                 oom_score_adj: Some(OOM_SCORE_ADJ),
                 nofile: self.nofile,
                 ..SpawnRequest::default()

@@ -87,6 +87,9 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     if context.place.index == 0 {
         super::runs::remember(process, &context.run_dir);
         unprotected(process, &context.place);
+        for name in launch.settings.hints.unknown_signals() {
+            output::complain(&format!("relight: warning: --signals-to-handle: there is no signal '{name}'\n"));
+        }
     }
     let image = Image::of_self()?;
     if let Some(refused) = image.refused() {
@@ -139,12 +142,15 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
         interactive: spec.interactive,
         max_restarts: spec.max_restarts,
         ignored: context.ignored.clone(),
+        program: spec.program.clone(),
     };
     let logs = LogSpec {
         dir: context.log_dir.clone(),
         redirects: context.redirects.clone(),
         tee: context.tee.clone(),
         console: context.console_ranks.as_ref().map(|ranks| ranks.iter().copied().collect()),
+        prefix: context.line_prefix.clone(),
+        filters: context.filters.clone(),
         role: spec.role.clone(),
         host: context.node.as_str().split('.').next().unwrap_or_default().to_owned(),
         ..LogSpec::default()
@@ -152,6 +158,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
     let for_workers = [env::TZ, env::RELIGHT_LOG];
     let worker_env =
         for_workers.iter().filter_map(|var| Some((var.name.to_owned(), process.var(*var)?.to_owned())));
+    let error_file = process.var(env::TORCHELASTIC_ERROR_FILE).filter(|path| !path.is_empty());
     Boot {
         logs,
         banner,
@@ -159,6 +166,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
         uid: files::my_uid(),
         ignore_hangup: signals::is_ignored(signals::number::SIGHUP),
         fallbacks: context.fallbacks.clone(),
+        error_file: error_file.map(|path| context.cwd.join(path)),
         worker_env: worker_env.collect(),
         spec,
         node,
@@ -168,11 +176,9 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
 
 /// `OMP_NUM_THREADS` as the ranks will see it.
 fn omp_threads(context: &NodeContext) -> Option<String> {
-    if context.omp_by_us {
-        return Some("1".to_owned());
-    }
     let set = context.base_env.iter().find(|(name, _)| name == env::OMP_NUM_THREADS.name);
-    set.map(|(_, value)| value.to_string_lossy().into_owned())
+    let ours = || context.threads.map(|threads| threads.to_string());
+    set.map(|(_, value)| value.to_string_lossy().into_owned()).or_else(ours)
 }
 
 /// Whoever only asks whether a run runs holds its lock for a moment.

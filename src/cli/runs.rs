@@ -126,6 +126,13 @@ fn elsewhere(process: &Process) -> Option<PathBuf> {
     Some(state?.join("relight").join(".elsewhere"))
 }
 
+/// The directory under which the runs of a job lie, where one of them is known.
+#[must_use]
+pub fn base_of_job(process: &Process, job: &str) -> Option<PathBuf> {
+    let run = std::fs::read_link(elsewhere(process)?.join(format!("{job}.0"))).ok()?;
+    run.parent().filter(|base| base.ends_with(".relight") && base.is_dir()).map(Path::to_owned)
+}
+
 /// Links kept at most; the oldest go.
 const MOST_LINKS: usize = 512;
 

@@ -16,7 +16,7 @@ use crate::domain::env;
 use crate::domain::exit_code::Outcome;
 use crate::domain::hostlist;
 use crate::domain::ids::NodeName;
-use crate::domain::settings::{Key, Origin, Settings};
+use crate::domain::settings::{Facts, Key, Origin, Settings, is_on};
 use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{JobRef, ProgramKind};
 use crate::slurm::line::{LineError, SrunLine};
@@ -39,6 +39,9 @@ pub enum SrunError {
     /// Nothing behind the options.
     #[error("there is no command for srun to start")]
     NoCommand,
+    /// Words, and none of them begins a command that is known.
+    #[error("relight srun cannot tell where the options of srun end: `--` is missing before `relight run`")]
+    NoBorder,
     /// Something else.
     #[error("relight srun starts `relight run …`, not {word}")]
     NotRelight {
@@ -76,7 +79,7 @@ impl SrunError {
     pub fn hint(&self) -> Option<String> {
         const LINE: &str = "relight srun [options of srun] -- relight run SCRIPT";
         match self {
-            Self::NoCommand | Self::NotRelight { .. } => Some(LINE.to_owned()),
+            Self::NoCommand | Self::NoBorder | Self::NotRelight { .. } => Some(LINE.to_owned()),
             Self::OutsideJob => Some("sbatch or salloc first; on this machine alone: relight run".to_owned()),
             Self::InStep => Some("here it is relight run SCRIPT".to_owned()),
             Self::Heterogeneous { .. } => Some("ask for one component".to_owned()),
@@ -135,7 +138,7 @@ pub fn srun(process: &Process, words: &[String]) -> Result<Outcome, Failure> {
 /// # Errors
 /// Nothing was started, and why.
 pub fn instead(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Option<Outcome>, Failure> {
-    let alone = flags.run.standalone || process.var(env::PET_STANDALONE) == Some("1");
+    let alone = flags.run.standalone || process.var(env::PET_STANDALONE).is_some_and(is_on);
     let place = SlurmPlace::read(&process.known).map_err(UsageError::from)?;
     let Some(place) = place.filter(|_| !alone && !flags.dry_run) else { return Ok(None) };
     match place.form {
@@ -169,7 +172,8 @@ fn split(words: &[String]) -> Result<(&[String], &[String]), SrunError> {
         let name = Path::new(word).file_name().and_then(OsStr::to_str);
         matches!(name, Some("relight" | "torchrun"))
     };
-    let at = words.iter().position(ours).ok_or(SrunError::NoCommand)?;
+    let none = if words.iter().all(|word| word.starts_with('-')) { SrunError::NoCommand } else { SrunError::NoBorder };
+    let at = words.iter().position(ours).ok_or(none)?;
     Ok(words.split_at(at))
 }
 
@@ -197,23 +201,27 @@ fn tell(place: &SlurmPlace, nodes: &[NodeName]) -> Vec<(&'static str, String)> {
         (env::RELIGHT_NODELIST.name, hostlist::compress(nodes)),
     ];
     tell.extend(place.header_tasks.map(|tasks| (env::RELIGHT_HEADER_TASKS.name, tasks.to_string())));
+    tell.extend(place.header_cpus.map(|cpus| (env::RELIGHT_HEADER_CPUS.name, cpus.to_string())));
     tell
 }
 
 /// Settings as the agents will have them, but for what only they can count.
 fn settings(
+    process: &Process,
     agent: &Process,
     place: &SlurmPlace,
-    contained: bool,
     inner: &Inner<'_>,
+    contained: bool,
 ) -> Result<Settings, Failure> {
     let files = agent.config_files(inner.options.config.as_deref())?;
     let mut args = inner.options.args(inner.program);
-    let mut facts = agent.facts();
+    let job_output = process.facts_for(inner.options, &files).job_output;
+    let mut facts = Facts { job_output, ..agent.facts() };
     if contained || place.node.is_none() {
         // Neither this node nor what it sees is the agents'.
         args.values.remove(&Key::NprocPerNode);
         facts.gpus = facts.gpus.max(1);
+        facts.xpus = facts.xpus.max(1);
     }
     Ok(Settings::resolve(&args, &facts, &agent.known, &files)?)
 }
@@ -252,14 +260,14 @@ fn supervise(
     let nodes = line.choose(&place.nodes).map_err(SrunError::from)?;
     let contained = line.image.is_some();
     let agent = as_agent(process, place, &nodes, inner);
-    let settings = settings(&agent, place, contained, inner)?;
+    let settings = settings(process, &agent, place, inner, contained)?;
     check(&agent, place, contained, &settings)?;
     landing::make_base(&settings.run_dir)?;
     let terminal = place.form == Form::Prompt && std::io::stdin().is_terminal();
     let runtime = process.var(env::XDG_RUNTIME_DIR).map(Path::new);
     let private_dir = dirs::private_dir(&dirs::candidates(runtime))?;
     let image = Image::of_self()?;
-    for said in sentences(place) {
+    for said in process.silence().map(str::to_owned).into_iter().chain(sentences(place, &settings)) {
         output::complain(&format!("relight: {said}\n"));
     }
     let caps = Capabilities::forced(process.var(env::RELIGHT_FORCE_FALLBACK).unwrap_or_default());
@@ -329,7 +337,7 @@ fn sign_of_life() -> Option<u16> {
 }
 
 /// What people should know before the agents say anything.
-fn sentences(place: &SlurmPlace) -> Vec<String> {
+fn sentences(place: &SlurmPlace, settings: &Settings) -> Vec<String> {
     let mut said = Vec::new();
     if let Some(tasks) = place.header_tasks.filter(|tasks| *tasks > 1) {
         let cores = match place.cpus {
@@ -345,6 +353,7 @@ fn sentences(place: &SlurmPlace) -> Vec<String> {
         said.push(format!(
             "header asks for {tasks} tasks per node; starting 1 agent per node with all {cores}{gpus}"
         ));
+        said.push(settings.slurm_env.value.sentence());
     }
     said
 }

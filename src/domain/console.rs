@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::errno::errno_name;
 use super::exit::signal_name;
+use super::failed_box::FailedBox;
 use super::ids::{Attempt, NodeName, Rank, RunId};
 use super::note::{Note, Replaced, Sign};
 use super::record::{Decision, FirstFailure, Incident, Victim};
@@ -39,6 +40,8 @@ pub struct Banner {
     pub max_restarts: Option<u32>,
     /// Options that were given and have no effect.
     pub ignored: Vec<String>,
+    /// What is run, as it was typed.
+    pub program: String,
 }
 
 /// Makes lines of notes.
@@ -53,6 +56,8 @@ pub struct Console {
     /// A slot went to another node since a world ran last.
     replaced: bool,
     ended: bool,
+    /// A local time for unix milliseconds.
+    stamp: fn(u64) -> String,
 }
 
 impl Console {
@@ -67,7 +72,15 @@ impl Console {
             restarted: false,
             replaced: false,
             ended: false,
+            stamp: |ms| format!("{}.{:03}", ms / 1000, ms % 1000),
         }
+    }
+
+    /// How the report at the end says when something was; in unix seconds without.
+    #[must_use]
+    pub fn with_stamp(mut self, stamp: fn(u64) -> String) -> Self {
+        self.stamp = stamp;
+        self
     }
 
     /// An earlier life of this process has said the first lines already.
@@ -93,7 +106,7 @@ impl Console {
                 }
                 lines
             }
-            Note::Ended { code, sentence } => self.end_lines(*code, sentence, time),
+            Note::Ended { code, sentence } => return self.end_lines(*code, sentence, time),
             Note::AttemptRunning { attempt, down: Some(down), spares, .. } => {
                 self.restarted = true;
                 vec![format!("{time} {}", self.running(attempt, *down, *spares))]
@@ -108,7 +121,7 @@ impl Console {
             }
             _ => self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default(),
         };
-        text.into_iter().map(|line| format!("relight: {line}")).collect()
+        prefixed(text)
     }
 
     fn banner_lines(&mut self) -> Vec<String> {
@@ -211,6 +224,9 @@ impl Console {
             Note::LogsDisabled { path, errno } => {
                 format!("logs: {path} cannot be written: {}; going on without", errno_name(*errno))
             }
+            Note::LogsLost { bytes } => {
+                format!("logs: {} of output are in no file, as none could be written", size(*bytes))
+            }
             Note::StoreBack { after } => {
                 format!("the run directory can be written again after {}", human(*after))
             }
@@ -244,7 +260,7 @@ impl Console {
         let call = &self.banner.call;
         if code == 0 {
             let command = if self.restarted { "details: relight why" } else { "logs: relight logs" };
-            return vec![format!("{time} finished     {command} {call}")];
+            return prefixed([format!("{time} finished     {command} {call}")]);
         }
         // What was told counts where it is newer than the last verdict: that one was not written.
         let told = self.first.take();
@@ -257,26 +273,29 @@ impl Console {
         let lost = settled.as_ref().map_or(&[][..], |i| &i.lost);
         if code >= 128 || (first.is_none() && lost.is_empty()) {
             let command = if code < 128 { "details: relight why" } else { "logs: relight logs" };
-            return vec![format!("{time} ended: {sentence}. Exit {code}.     {command} {call}")];
+            return prefixed([format!("{time} ended: {sentence}. Exit {code}.     {command} {call}")]);
         }
         let mut lines = vec![format!("{time} ended: {sentence}. Exit {code}.")];
         lines.extend(settled.as_ref().and_then(whole_node));
-        match &first {
-            Some(first) => {
-                lines.push(format!(
-                    "first failure: rank {} (local rank {}, pid {}) on {}: {}",
-                    first.rank, first.local_rank, first.pid, first.node, first.exit
-                ));
-                lines.extend(first.words.lines().map(|line| format!("  | {line}")));
-            }
-            None => {
-                let verb = if lost.len() == 1 { "was" } else { "were" };
-                lines.push(format!("first failure: {} {verb} lost", join(lost)));
-            }
+        if first.is_none() {
+            let verb = if lost.len() == 1 { "was" } else { "were" };
+            lines.push(format!("first failure: {} {verb} lost", join(lost)));
         }
-        lines.extend(settled.as_ref().map(victims).unwrap_or_default());
-        lines.push(format!("details: relight why {call}   logs: {}", self.banner.dir));
+        let mut lines = prefixed(lines);
+        if let Some(root) = &first {
+            // Without the prefix: people and scripts know it from torchrun.
+            lines.extend(self.failed_box(root, settled.as_ref()));
+        }
+        let mut rest = settled.as_ref().map(|i| victims(i, first.is_none())).unwrap_or_default();
+        rest.push(format!("details: relight why {call}   logs: {}", self.banner.dir));
+        lines.extend(prefixed(rest));
         lines
+    }
+
+    fn failed_box(&self, root: &FirstFailure, settled: Option<&Incident>) -> Vec<String> {
+        let others = settled.map_or(&[][..], |i| &i.others);
+        let victims = settled.map_or(&[][..], |i| &i.victims);
+        FailedBox { program: &self.banner.program, root, others, victims, stamp: self.stamp }.lines()
     }
 
     fn running(&mut self, attempt: &Attempt, down: Duration, spares: u32) -> String {
@@ -311,6 +330,29 @@ impl Console {
     }
 }
 
+/// What the console says of a note in one sentence, without prefix and time; none where it says nothing of it, or more.
+#[must_use]
+pub fn sentence(note: &Note) -> Option<String> {
+    match note {
+        // It depends on what was said before.
+        Note::Decided { .. } => None,
+        _ => Console::new(Banner::default()).one_line(note),
+    }
+}
+
+/// Bytes, in a unit that can be read.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (bytes, "bytes");
+    for larger in UNITS {
+        if value < 10_000 {
+            break;
+        }
+        (value, unit) = (value / 1_000, larger);
+    }
+    format!("{value} {unit}")
+}
+
 /// What tells that a node is gone.
 fn signs(silent: Duration, sign: &Sign) -> String {
     let silence = format!("no sign for {}", human(silent));
@@ -340,6 +382,9 @@ fn refused(node: &NodeName, why: &RefusedWhy) -> Option<String> {
             "{node} reads another directory under the same name: it cannot take part; look at the mounts there"
         ),
         RefusedWhy::Evicted => format!("{node} is kept out of this run"),
+        RefusedWhy::SameName => format!(
+            "a second machine calls itself {node}: it cannot take part; give each machine a host name of its own"
+        ),
     })
 }
 
@@ -395,15 +440,22 @@ fn whole_node(incident: &Incident) -> Option<String> {
     Some(format!("all {count} ranks of {} died alike ({}): look at the node", first.node, first.exit))
 }
 
-/// Who ended because of somebody else.
-fn victims(incident: &Incident) -> Vec<String> {
+/// Our lines begin alike.
+fn prefixed(lines: impl IntoIterator<Item = String>) -> Vec<String> {
+    lines.into_iter().map(|line| format!("relight: {line}")).collect()
+}
+
+/// Who ended because of somebody else; those that ended by themselves only where nothing else lists them.
+fn victims(incident: &Incident, all: bool) -> Vec<String> {
     let (ours, own): (Vec<_>, Vec<_>) = incident.victims.iter().partition(|v| v.ours);
     let mut lines = Vec::new();
     if !ours.is_empty() {
         let ranks: Vec<Rank> = ours.iter().map(|v| v.rank).collect();
         lines.push(format!("victims, stopped by relight: {}", ranges(&ranks)));
     }
-    lines.extend(own_ends(&own));
+    if all {
+        lines.extend(own_ends(&own));
+    }
     lines
 }
 
@@ -485,6 +537,8 @@ mod tests {
             wall_ms: 0,
             summary: "died: SIGKILL".into(),
             words: String::new(),
+            error_file: String::new(),
+            recorded_s: None,
         };
         let note = Note::RankFailed { attempt: Attempt(0), incident: 0, first, stopped: 31 };
         assert_eq!(

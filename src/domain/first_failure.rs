@@ -23,6 +23,9 @@ pub struct Seen {
 /// Ends closer together than this are not told apart by their time.
 pub const TIE: Duration = Duration::from_millis(5);
 
+/// A moment of an error file is the end of a whole second: closer ones are not told apart.
+const SURELY: Duration = Duration::from_millis(500);
+
 const SIGABRT: u8 = 6;
 const SIGPIPE: u8 = 13;
 
@@ -60,6 +63,12 @@ impl ExitReport {
     #[must_use]
     pub fn standing(&self) -> Standing {
         Standing::of(&self.exit, &self.summary, &self.words)
+    }
+
+    /// When it failed, for an end at `at`: by its own error file, else when it ended.
+    #[must_use]
+    pub fn moment(&self, at: BootTime) -> BootTime {
+        self.recorded.and_then(|recorded| recorded.failed_by(at)).unwrap_or(at)
     }
 }
 
@@ -99,6 +108,9 @@ pub fn order<T>(ends: &mut [T], key: impl Fn(&T) -> (BootTime, Standing)) {
 /// Ends that we caused are no evidence. An early exit 0 is the root when a peer then fails with a code, an
 /// abort or a broken pipe (its connections broke); a peer that died by any other signal is its own root.
 /// Within [`TIE`] the better [`Standing`] goes first: a rank that was killed before one that lost its peer.
+///
+/// Who noted an error and then took long to end failed when it noted it, even if we had to end it at last. That is
+/// believed against ends on the same node only: the times in such files are of one machine's clock.
 #[must_use]
 pub fn first_failure(ends: &[Seen]) -> Option<usize> {
     let own = |s: &&Seen| !s.report.ours;
@@ -106,7 +118,7 @@ pub fn first_failure(ends: &[Seen]) -> Option<usize> {
     let earliest = failures().min_by_key(|s| s.at)?;
     let tie = earliest.at.after(TIE);
     let tied = failures().filter(|s| s.at <= tie).min_by_key(|s| (s.report.standing(), s.at));
-    let failure = tied.unwrap_or(earliest);
+    let failure = by_own_word(ends, tied.unwrap_or(earliest));
     let root = match failure.report.exit {
         ExitKind::Code(_) | ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } => {
             let early = ends.iter().filter(own).filter(|s| s.report.exit.is_success() && s.at < failure.at);
@@ -117,8 +129,19 @@ pub fn first_failure(ends: &[Seen]) -> Option<usize> {
     ends.iter().position(|s| std::ptr::eq(s, root))
 }
 
+/// The end on this failure's node that was noted before it, if there is one.
+fn by_own_word<'a>(ends: &'a [Seen], failure: &'a Seen) -> &'a Seen {
+    let moment = |s: &Seen| s.report.moment(s.at);
+    let failed = moment(failure);
+    let lost = |s: &Seen| s.report.standing() == Standing::PeerLost;
+    let noted = ends.iter().filter(|s| s.node == failure.node && !s.report.exit.is_success());
+    let before = noted.filter(|s| moment(s).after(SURELY) <= failed && (!lost(s) || lost(failure)));
+    before.filter(|s| s.report.recorded.is_some()).min_by_key(|s| moment(s)).unwrap_or(failure)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::error_file::Recorded;
     use super::super::ids::LocalRank;
     use super::*;
 
@@ -133,6 +156,7 @@ mod tests {
             ago_ms: 0,
             summary: summary.into(),
             words: words.into(),
+            recorded: None,
         };
         Seen { rank: Rank(rank), node: NodeName::new("n1"), report, at }
     }
@@ -170,6 +194,39 @@ mod tests {
         for (name, ends, root) in table {
             assert_eq!(first_failure(&ends), Some(root), "{name}");
         }
+    }
+
+    /// An end that was noted so many seconds before it.
+    fn noted(mut seen: Seen, lead_s: u64, ours: bool) -> Seen {
+        seen.report.recorded = Some(Recorded { at_s: Some(1), lead_ms: Some(lead_s * 1_000) });
+        seen.report.ours = ours;
+        seen
+    }
+
+    #[test]
+    fn who_noted_an_error_first_failed_first_on_its_node_only() {
+        let s = 1_000_000;
+        let slow = || noted(end(0, 9 * s, ONE, "ValueError: x", ""), 6, false);
+        let quick = || end(1, 5 * s, ONE, "RuntimeError: y", "");
+        assert_eq!(first_failure(&[quick(), slow()]), Some(1), "it ended 4 s later and failed 2 s earlier");
+        let stopped = noted(end(0, 9 * s, KILL, "ValueError: x", ""), 6, true);
+        assert_eq!(first_failure(&[quick(), stopped]), Some(1), "we had to end it");
+        let elsewhere = Seen { node: NodeName::new("n2"), ..slow() };
+        assert_eq!(first_failure(&[quick(), elsewhere]), Some(0), "never across machines");
+        assert_eq!(
+            first_failure(&[noted(quick(), 2, false), slow()]),
+            Some(0),
+            "both noted it, in one second"
+        );
+        let victim = noted(end(0, 9 * s, ONE, GLOO, ""), 6, false);
+        assert_eq!(first_failure(&[quick(), victim]), Some(0), "a lost peer has a reason");
+        let done = noted(end(0, 9 * s, ExitKind::Code(0), "", ""), 6, false);
+        assert_eq!(first_failure(&[quick(), done]), Some(0), "it ended well");
+        assert_eq!(
+            first_failure(&[noted(end(0, 9 * s, KILL, "x", ""), 6, true)]),
+            None,
+            "nobody else failed"
+        );
     }
 
     #[test]

@@ -83,6 +83,14 @@ pub fn last_words(tail: &[u8]) -> Words {
     }
 }
 
+/// Any text as [`Words::text`] is: cleaned, and of too much the beginning and the end.
+#[must_use]
+pub fn cleaned(text: &[u8]) -> String {
+    let decoded = String::from_utf8_lossy(text);
+    let lines: Vec<String> = decoded.trim_end().split('\n').map(clean).collect();
+    bounded(&lines.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
 /// Where the last exception of a traceback was raised. A group has no place: its exceptions have.
 fn place(found: &Found<'_>) -> String {
     let last = found.text.iter().rposition(|line| line.contains(TRACEBACK)).unwrap_or(0);

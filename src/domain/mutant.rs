@@ -24,11 +24,13 @@ pub enum Mutant {
     ChargeTwice,
     /// An append of unknown outcome is taken for failed and its record is forgotten.
     ForgetUnknownAppend,
+    /// A rank that lost its peer with a node is blamed in the verdict all the same.
+    BlameVictim,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::GrantFromReceipt,
         Self::ActBeforeWritten,
         Self::AcceptStale,
@@ -39,6 +41,7 @@ impl Mutant {
         Self::StartBeforeGrantOver,
         Self::ChargeTwice,
         Self::ForgetUnknownAppend,
+        Self::BlameVictim,
     ];
 
     /// Its name on the simulator's command line.
@@ -55,6 +58,7 @@ impl Mutant {
             Self::StartBeforeGrantOver => "start-before-grant-over",
             Self::ChargeTwice => "charge-twice",
             Self::ForgetUnknownAppend => "forget-unknown-append",
+            Self::BlameVictim => "blame-victim",
         }
     }
 }

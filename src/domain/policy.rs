@@ -19,6 +19,8 @@ pub struct Broken<'a> {
     pub first: Option<&'a FirstFailure>,
     /// Nodes that cannot be in the next world.
     pub gone: &'a [NodeName],
+    /// A node with a process that survived SIGKILL, for whose sake the world never began.
+    pub dirty: Option<&'a NodeName>,
     /// How long its ranks ran, in milliseconds.
     pub ran_ms: u64,
     /// Nodes that wait.
@@ -48,6 +50,10 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
     for node in &nodes {
         why.push(format!("{node} was lost"));
     }
+    if let Some(node) = broken.dirty {
+        why.push(dirty(node));
+        nodes.push(node.clone());
+    }
     if let Some(first) = broken.first
         && ledger.blamed() == Some(&first.node)
         && !nodes.contains(&first.node)
@@ -70,6 +76,11 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
     }
     let decision = if nodes.is_empty() { Decision::Restart } else { Decision::Replace { nodes } };
     Verdict { decision, charged, why }
+}
+
+/// Why a node can have no ranks for now.
+pub(super) fn dirty(node: &NodeName) -> String {
+    format!("{node} has a process that survived SIGKILL")
 }
 
 fn used_up(max: u32) -> String {

@@ -151,6 +151,9 @@ pub struct Member {
     pub nproc: u32,
     /// Where its ranks' logs lie.
     pub log_dir: String,
+    /// `ROLE_NAME` of its ranks; empty: that of the run.
+    #[serde(default)]
+    pub role: String,
 }
 
 /// Where to resume: generations of earlier attempts beyond it are void.
@@ -245,6 +248,12 @@ pub struct FirstFailure {
     pub summary: String,
     /// Traceback or last lines, at most 8 KiB.
     pub words: String,
+    /// Its error file, on its node; empty if it left none that can be read.
+    #[serde(default)]
+    pub error_file: String,
+    /// When it failed by that file, unix seconds of its node.
+    #[serde(default)]
+    pub recorded_s: Option<u64>,
 }
 
 impl FirstFailure {
@@ -289,6 +298,10 @@ pub struct Incident {
     pub lost: Vec<NodeName>,
     /// Everybody else, by rank.
     pub victims: Vec<Victim>,
+    /// Those of them that ended by themselves, in the order of their ends and without their words; the first
+    /// [`MAX_OTHERS`].
+    #[serde(default)]
+    pub others: Vec<FirstFailure>,
     /// What was decided.
     pub decision: Decision,
     /// First failure to all ranks gone, in milliseconds.
@@ -296,6 +309,9 @@ pub struct Incident {
     /// First failure to the next world running, in milliseconds; none when there is none.
     pub running_ms: Option<u64>,
 }
+
+/// The longest [`Incident::others`].
+pub const MAX_OTHERS: usize = 4;
 
 impl Incident {
     /// How many ranks the node of the first failure had, if there were several and all of them died by

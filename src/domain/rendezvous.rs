@@ -101,6 +101,7 @@ fn member(c: &Candidate, slot: Slot) -> Member {
         incarnation: c.incarnation,
         nproc: c.spec.nproc,
         log_dir: c.spec.log_dir.clone(),
+        role: c.spec.role.clone(),
     }
 }
 

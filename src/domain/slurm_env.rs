@@ -12,6 +12,9 @@ const FIRST_SPECIAL_STEP: u32 = 0xffff_fff0;
 /// The step behind the prompt of `salloc`.
 const INTERACTIVE_STEP: u32 = 4_294_967_290;
 
+/// Nodes on which a coordinator is looked for without a hint: it leads from one of the first.
+const MOST_PEERS: usize = 16;
+
 /// How a relight command was started in a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -53,6 +56,10 @@ pub struct SlurmPlace {
     pub tasks_here: u32,
     /// Tasks per node that the header asks for; `None` where it does not say, or not the same for every node.
     pub header_tasks: Option<u32>,
+    /// CPUs per task that the header asks for.
+    pub header_cpus: Option<u32>,
+    /// CPUs of the job or step on this node.
+    pub cpus_here: Option<u32>,
     /// CPUs of the job on every node; `None` where nodes differ.
     pub cpus: Option<u32>,
     /// GPUs of the job or step on this node; `None` where Slurm knows of none.
@@ -63,6 +70,8 @@ pub struct SlurmPlace {
     pub supervisor_port: Option<u16>,
     /// The address of this node as Slurm has it, where the supervisor knows one.
     pub address: Option<String>,
+    /// Addresses of the first nodes of the run, in their order, where the supervisor knows one.
+    pub peers: Vec<String>,
     /// The address of the node where the step was started.
     pub launch_address: Option<String>,
     /// Components of a heterogeneous job; 1 for any other.
@@ -99,6 +108,7 @@ impl SlurmPlace {
             job: job.to_owned(),
             restarts: vars.number(env::SLURM_RESTART_COUNT).unwrap_or(0),
             step: vars.number(env::SLURM_STEP_ID).filter(|step| in_step && *step < FIRST_SPECIAL_STEP),
+            peers: vars.addresses(&nodes),
             index: node.as_ref().and_then(|node| nodes.iter().position(|other| other == node)),
             nodes,
             node,
@@ -106,6 +116,8 @@ impl SlurmPlace {
             local_task: vars.number(env::SLURM_LOCALID).filter(|_| in_step).unwrap_or(0),
             tasks_here: if in_step { vars.tasks_here() } else { 1 },
             header_tasks: vars.header_tasks(form),
+            header_cpus: vars.header_cpus(form),
+            cpus_here: vars.number(env::SLURM_CPUS_ON_NODE),
             cpus: vars.text(env::SLURM_JOB_CPUS_PER_NODE).and_then(Counts::parse).and_then(|c| c.same()),
             gpus: vars.number(env::SLURM_GPUS_ON_NODE),
             launch: vars.text(env::RELIGHT_LAUNCH).map(str::to_owned),
@@ -144,12 +156,21 @@ impl Vars<'_> {
         }
     }
 
-    /// `node=address` of this node in what the supervisor says; a name in the place of an address is none.
+    /// `node=address` in what the supervisor says; a name in the place of an address is none.
+    fn pairs(&self) -> impl Iterator<Item = (&str, String)> {
+        let text = self.text(env::RELIGHT_NODE_ADDRS).unwrap_or_default();
+        let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
+        pairs.filter_map(|(node, address)| Some((node, address.parse::<IpAddr>().ok()?.to_string())))
+    }
+
     fn own_address(&self) -> Option<String> {
         let node = self.text(env::SLURMD_NODENAME)?;
-        let pairs = self.text(env::RELIGHT_NODE_ADDRS)?.split(',').filter_map(|pair| pair.split_once('='));
-        let (_, address) = pairs.into_iter().find(|(name, _)| *name == node)?;
-        address.parse::<IpAddr>().ok().map(|ip| ip.to_string())
+        self.pairs().find(|(name, _)| *name == node).map(|(_, address)| address)
+    }
+
+    fn addresses(&self, nodes: &[NodeName]) -> Vec<String> {
+        let by_name: BTreeMap<&str, String> = self.pairs().collect();
+        nodes.iter().filter_map(|node| by_name.get(node.as_str()).cloned()).take(MOST_PEERS).collect()
     }
 
     fn list(&self, var: EnvVar) -> Result<Option<Vec<NodeName>>, SlurmEnvError> {
@@ -188,6 +209,15 @@ impl Vars<'_> {
         by_node.or_else(|| ids().and_then(|n| u32::try_from(n).ok())).unwrap_or(1).max(1)
     }
 
+    /// In a step this variable speaks of the step's tasks.
+    fn header_cpus(&self, form: Form) -> Option<u32> {
+        match form {
+            Form::Supervised => self.number(env::RELIGHT_HEADER_CPUS),
+            Form::Batch | Form::Prompt => self.number(env::SLURM_CPUS_PER_TASK),
+            Form::Step | Form::Nested => None,
+        }
+    }
+
     /// In a step Slurm's variables speak of the step: what the header said comes from the supervisor, or is what
     /// the batch script's environment has left.
     fn header_tasks(&self, form: Form) -> Option<u32> {
@@ -202,6 +232,23 @@ impl Vars<'_> {
         self.text(env::SLURM_NTASKS)?;
         Counts::parse(self.text(env::SLURM_TASKS_PER_NODE)?)?.same()
     }
+}
+
+/// Numbers by node in Slurm's form, as `4(x3),2`.
+#[must_use]
+pub fn by_node(numbers: impl IntoIterator<Item = u32>) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for number in numbers {
+        match runs.last_mut() {
+            Some((same, times)) if *same == number => *times += 1,
+            _ => runs.push((number, 1)),
+        }
+    }
+    let shown = runs.iter().map(|(number, times)| match times {
+        1 => number.to_string(),
+        _ => format!("{number}(x{times})"),
+    });
+    shown.collect::<Vec<_>>().join(",")
 }
 
 /// Slurm's numbers by node: `4(x3),2`.

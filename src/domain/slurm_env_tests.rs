@@ -44,11 +44,14 @@ fn a_batch_script() {
         local_task: 0,
         tasks_here: 1,
         header_tasks: Some(8),
+        header_cpus: None,
+        cpus_here: None,
         cpus: Some(96),
         gpus: Some(8),
         launch: None,
         supervisor_port: None,
         address: None,
+        peers: Vec::new(),
         launch_address: None,
         components: 1,
     };
@@ -172,4 +175,41 @@ fn the_supervisor_tells_the_address_of_each_node() {
     assert_eq!(told("n02"), None, "a name is no address");
     assert_eq!(told("n03").as_deref(), Some("fd00::3"));
     assert_eq!(told("n04"), None);
+    // Of the first nodes in their order, where a coordinator is looked for.
+    let on =
+        |nodes: &str| place(&[JOB, &[("RELIGHT_SUPERVISED", "1"), ("RELIGHT_NODELIST", nodes), addresses]]);
+    assert_eq!(on("n[03,02,01]").peers, ["fd00::3", "10.0.0.1"]);
+    let many: Vec<String> = (0..100).map(|no| format!("m{no}=10.1.0.{no}")).collect();
+    let told = [("RELIGHT_SUPERVISED", "1"), ("RELIGHT_NODELIST", "m[0-99]")];
+    let peers = place(&[JOB, &told, &[("RELIGHT_NODE_ADDRS", &many.join(","))]]).peers;
+    assert_eq!((peers.len(), peers.last().map(String::as_str)), (MOST_PEERS, Some("10.1.0.15")));
+}
+
+#[test]
+fn numbers_by_node_are_written_as_slurm_does() {
+    for (numbers, text) in [
+        (vec![], ""),
+        (vec![8], "8"),
+        (vec![8, 8, 8, 8], "8(x4)"),
+        (vec![4, 4, 4, 2], "4(x3),2"),
+        (vec![2, 4, 4, 2], "2,4(x2),2"),
+    ] {
+        assert_eq!(by_node(numbers.clone()), text);
+        for (node, number) in numbers.iter().enumerate() {
+            assert_eq!(Counts::parse(text).unwrap().get(u32::try_from(node).unwrap()), Some(*number));
+        }
+    }
+}
+
+#[test]
+fn the_headers_cpus_are_what_the_header_says() {
+    let counted = |vars: &[(&str, &str)]| place(&[JOB, ON_N01, vars]).header_cpus;
+    assert_eq!(counted(&[("SLURM_CPUS_PER_TASK", "12")]), Some(12));
+    // In a step the number is that of the agent's task.
+    let step = [("SLURM_STEP_ID", "0"), ("SLURM_CPUS_PER_TASK", "96")];
+    assert_eq!(counted(&step), None);
+    let supervised = [step[0], step[1], ("RELIGHT_SUPERVISED", "1")];
+    assert_eq!(counted(&supervised), None);
+    let told = [supervised.as_slice(), &[("RELIGHT_HEADER_CPUS", "12")]].concat();
+    assert_eq!(counted(&told), Some(12));
 }

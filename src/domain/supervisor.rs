@@ -38,6 +38,8 @@ const BEGUN: Duration = Duration::from_secs(60);
 const LINGER: Duration = Duration::from_secs(8);
 /// A step that has lost its `srun`, and with it the only sign of its end, may take so long to show a coordinator.
 const ORPHANED: Duration = Duration::from_secs(30);
+/// Between two looks into the journal meanwhile.
+const LOOK: Duration = Duration::from_secs(1);
 /// From a second signal to SIGKILL.
 const HURRY: Duration = Duration::from_secs(10);
 /// From SIGKILL of a step to SIGKILL of its `srun`, and from there to the end.
@@ -239,6 +241,8 @@ pub struct Supervisor {
     next: u32,
     again: BTreeMap<NodeName, Again>,
     link: bool,
+    /// When the journal is looked into meanwhile.
+    look_at: Option<BootTime>,
     /// A coordinator was there once.
     found: bool,
     signals: Signals,
@@ -248,6 +252,8 @@ pub struct Supervisor {
     code: Option<u8>,
     last_rc: i32,
     reading: bool,
+    /// The first step, if it ended before there was a sign of its agents, and what its `srun` returned.
+    doubted: Option<(SrunId, i32)>,
     one_by_one: bool,
     /// The agents get a TERM by Slurm, a KILL by Slurm; their `srun` gets a KILL; nobody is waited for any more.
     term_at: Option<BootTime>,
@@ -267,6 +273,7 @@ impl Supervisor {
             sruns: BTreeMap::new(),
             orphaned: Vec::new(),
             orphaned_until: None,
+            look_at: None,
             next: 0,
             again: BTreeMap::new(),
             link: false,
@@ -278,6 +285,7 @@ impl Supervisor {
             code: None,
             last_rc: 0,
             reading: false,
+            doubted: None,
             one_by_one: false,
             term_at: None,
             kill_at: None,
@@ -354,7 +362,7 @@ impl Supervisor {
                 out.put(Effect::Send(FromSupervisor::AgentEnded { node, rc }));
             }
         } else if ended.node.is_none() && self.phase == Phase::Launching && !OF_TASKS.contains(&rc) {
-            self.go_one_by_one(srun, rc, out);
+            self.doubt_start(srun, rc, out);
         }
     }
 
@@ -366,14 +374,29 @@ impl Supervisor {
             again.running = false;
         }
         self.orphaned.push(srun);
-        self.orphaned_until = Some(now.boot.after(ORPHANED)).filter(|_| !self.link);
+        self.hope(now);
+    }
+
+    /// Agents whose `srun` is dead, and no link to their coordinator: one of them may lead again, or the run is over
+    /// already and nobody could tell us.
+    fn hope(&mut self, now: Now) {
+        let hope = !self.orphaned.is_empty() && !self.link;
+        self.orphaned_until = hope.then(|| now.boot.after(ORPHANED));
+        self.look_at = hope.then(|| now.boot.after(LOOK));
+    }
+
+    /// A first step that ended before a coordinator was found: it could not start, or was over before we looked.
+    fn doubt_start(&mut self, srun: SrunId, rc: i32, out: &mut Outbox<Effect>) {
+        if self.one_by_one || self.stopping() || self.config.nodes.len() < 2 {
+            return;
+        }
+        self.doubted = Some((srun, rc));
+        self.reading = true;
+        out.put(Effect::ReadResult);
     }
 
     /// A node that does not answer lets the start of the whole step fail: the others can do without it.
     fn go_one_by_one(&mut self, srun: SrunId, rc: i32, out: &mut Outbox<Effect>) {
-        if self.one_by_one || self.stopping() || self.config.nodes.len() < 2 {
-            return;
-        }
         self.one_by_one = true;
         out.put(Effect::Say(Said::OneByOne { rc }));
         // What it did start must not stay beside the new ones.
@@ -442,7 +465,7 @@ impl Supervisor {
             return;
         }
         out.put(Effect::Connect);
-        self.orphaned_until = Some(now.boot.after(ORPHANED)).filter(|_| !self.orphaned.is_empty());
+        self.hope(now);
         if let Some(signal) = self.signals.first()
             && self.code.is_none()
         {
@@ -474,6 +497,12 @@ impl Supervisor {
     fn due(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let is_due = |at: &mut Option<BootTime>| at.take_if(|at| now.boot >= *at).is_some();
         is_due(&mut self.orphaned_until);
+        if is_due(&mut self.look_at) && self.orphaned_until.is_some() && self.code.is_none() {
+            self.look_at = Some(now.boot.after(LOOK));
+            if !std::mem::replace(&mut self.reading, true) {
+                out.put(Effect::ReadResult);
+            }
+        }
         if is_due(&mut self.term_at) {
             self.scancel_all(TERM, out);
         }
@@ -522,8 +551,19 @@ impl Supervisor {
         if !std::mem::take(&mut self.reading) {
             return;
         }
+        let doubted = self.doubted.take();
         if let Some(code) = self.code.or(result) {
             return self.exit(code, out);
+        }
+        match doubted {
+            // A coordinator was found meanwhile: it says what it misses.
+            Some(_) if self.found && !self.stopping() => return,
+            Some((srun, rc)) if !self.stopping() => return self.go_one_by_one(srun, rc, out),
+            _ => {}
+        }
+        if self.orphaned_until.is_some() {
+            // Its agents may live, and have not ended it.
+            return;
         }
         // A step whose srun was killed may go on without anybody: it ends with us.
         for srun in (0..self.next).map(SrunId) {
@@ -596,8 +636,9 @@ impl Machine for Supervisor {
 
     fn deadline(&self) -> Option<BootTime> {
         let starts = self.again.values().filter(|again| again.wanted).map(|again| again.not_before).min();
-        let stops = [self.term_at, self.kill_at, self.srun_kill_at, self.leave_at, self.orphaned_until];
-        if self.done { None } else { stops.into_iter().fold(starts, earlier) }
+        let looks = [self.orphaned_until, self.look_at];
+        let stops = [self.term_at, self.kill_at, self.srun_kill_at, self.leave_at].into_iter().chain(looks);
+        if self.done { None } else { stops.fold(starts, earlier) }
     }
 }
 

@@ -302,7 +302,8 @@ fn a_step_that_cannot_be_started_everywhere_is_started_node_by_node() {
         TWO,
         &[
             (0, Event::Begin, "srun0 n1+n2, connect"),
-            (20_000, ended(0, 140), "say onebyone, scancel0 9, srun1 n1!, srun2 n2!"),
+            (20_000, ended(0, 140), "read"),
+            (20_010, Event::Result(None), "say onebyone, scancel0 9, srun1 n1!, srun2 n2!"),
             (21_000, Event::LinkUp, "attach"),
             (40_000, ended(2, 140), "ended n2 140"),
             (41_000, start("n2"), "srun3 n2!"),
@@ -310,6 +311,25 @@ fn a_step_that_cannot_be_started_everywhere_is_started_node_by_node() {
             (50_100, ended(1, 0), ""),
             (50_150, Event::LinkDown, "connect"),
             (50_200, ended(3, 0), "exit 0"),
+        ],
+    );
+    // The run was over before we had looked for its coordinator.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (900, ended(0, 7), "read"),
+            (910, Event::Result(Some(0)), "exit 0"),
+        ],
+    );
+    // The coordinator is found while we look.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (900, ended(0, 7), "read"),
+            (905, Event::LinkUp, "attach"),
+            (910, Event::Result(None), ""),
         ],
     );
     // Agents that ran and failed are not started again; one node has no other.
@@ -341,8 +361,9 @@ fn srun_was_killed_and_the_agents_go_on() {
             (2_000, start("n2"), "srun1 n2!"),
             (3_000, term(), "signal 15"),
             (4_000, Event::LinkDown, "connect"),
-            (7_000, Event::Tick, "scancel0 15, scancel1 15"),
-            (8_000, ended(1, 143), ""),
+            (7_000, Event::Tick, "read, scancel0 15, scancel1 15"),
+            (7_100, Event::Result(None), ""),
+            (7_900, ended(1, 143), ""),
             (34_000, Event::Tick, "read"),
             (34_100, Event::Result(None), "scancel0 9, scancel1 9, exit 143"),
         ],
@@ -353,9 +374,21 @@ fn srun_was_killed_and_the_agents_go_on() {
         &[
             (0, Event::Begin, "srun0 n1+n2, connect"),
             (300, killed(0), ""),
-            (2_000, Event::LinkUp, "attach"),
+            (1_200, Event::LinkUp, "attach"),
             (3_000, finish(0), ""),
             (3_100, Event::LinkDown, "connect, exit 0"),
+        ],
+    );
+    // The run is over before its coordinator is found, and the journal says so.
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (300, killed(0), ""),
+            (1_300, Event::Tick, "read"),
+            (1_310, Event::Result(None), ""),
+            (2_300, Event::Tick, "read"),
+            (2_310, Event::Result(Some(3)), "exit 3"),
         ],
     );
     // A coordinator that stays and says nothing does not keep us.
@@ -451,12 +484,14 @@ proptest! {
             }
         }
         // Whatever happened before: after the stop it ends by itself, be it that nobody answers any more.
-        for _ in 0..20 {
+        for _ in 0..100 {
             let Some(due) = machine.deadline() else { break };
             let now = Now { boot: due.max(at(ms).boot), wall_ms: 0 };
-            let mut out = Outbox::default();
-            machine.handle(now, Event::Tick, &mut out);
-            exited += out.take_effects().iter().filter(|e| matches!(e, Effect::Exit(_))).count();
+            for event in [Event::Tick, Event::Result(None)] {
+                let mut out = Outbox::default();
+                machine.handle(now, event, &mut out);
+                exited += out.take_effects().iter().filter(|e| matches!(e, Effect::Exit(_))).count();
+            }
         }
         let mut out = Outbox::default();
         machine.handle(at(ms + 3_600_000), Event::Result(None), &mut out);

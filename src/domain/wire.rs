@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
 use super::record::{Member, Record, Resume};
@@ -80,6 +81,8 @@ pub enum RefusedWhy {
     OtherStore,
     /// The node is kept out of this run.
     Evicted,
+    /// Another machine calls itself the same.
+    SameName,
 }
 
 /// Coordinator to agent.
@@ -163,6 +166,8 @@ pub struct ExitReport {
     pub summary: String,
     /// Traceback or last lines, at most 8 KiB.
     pub words: String,
+    /// It left an error file that can be read.
+    pub recorded: Option<Recorded>,
 }
 
 /// A process that survived SIGKILL.

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::domain::error_file::ErrorNote;
 use crate::domain::ids::Op;
 
 /// Agent to worker.
@@ -15,6 +16,24 @@ pub enum Request {
         op: Op,
         /// The paths.
         paths: Vec<PathBuf>,
+    },
+    /// What do these error files of ranks say?
+    ErrorFiles {
+        /// Comes back with the answer.
+        op: Op,
+        /// The files.
+        paths: Vec<PathBuf>,
+        /// One that was changed last before this, unix milliseconds, is of an earlier run.
+        not_before_ms: u64,
+    },
+    /// Write this file in the place of what it held.
+    Leave {
+        /// Comes back with the answer.
+        op: Op,
+        /// The file.
+        path: PathBuf,
+        /// What it is to hold.
+        text: String,
     },
 }
 
@@ -28,6 +47,40 @@ pub enum Response {
         /// One row a path.
         rows: Vec<SpaceRow>,
     },
+    /// To [`Request::ErrorFiles`], path by path; none where there is no file that can be read.
+    ErrorFiles {
+        /// Whose answer.
+        op: Op,
+        /// One a path.
+        notes: Vec<Option<ErrorNote>>,
+    },
+    /// To [`Request::Leave`].
+    Left {
+        /// Whose answer.
+        op: Op,
+        /// It was written.
+        done: bool,
+    },
+}
+
+impl Request {
+    /// Whose question.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        match self {
+            Self::Space { op, .. } | Self::ErrorFiles { op, .. } | Self::Leave { op, .. } => *op,
+        }
+    }
+}
+
+impl Response {
+    /// Whose answer.
+    #[must_use]
+    pub fn op(&self) -> Op {
+        match self {
+            Self::Space { op, .. } | Self::ErrorFiles { op, .. } | Self::Left { op, .. } => *op,
+        }
+    }
 }
 
 /// Room on the file system of one path.

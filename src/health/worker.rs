@@ -3,6 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
+use super::error_files;
 use super::protocol::{Request, Response, SpaceRow};
 use crate::ipc::frame::{self, FrameError};
 use crate::sys::files;
@@ -25,6 +26,13 @@ pub fn run(socket: OwnedFd) -> i32 {
                 });
                 Response::Space { op, rows: rows.collect() }
             }
+            Request::ErrorFiles { op, paths, not_before_ms } => {
+                let notes = paths.iter().map(|path| error_files::read(path, not_before_ms));
+                Response::ErrorFiles { op, notes: notes.collect() }
+            }
+            Request::Leave { op, path, text } => {
+                Response::Left { op, done: files::write_small(&path, text.as_bytes()).is_ok() }
+            }
         };
         if frame::write(&mut socket, &response).is_err() {
             return 1;
@@ -43,7 +51,7 @@ mod tests {
         let worker = std::thread::spawn(move || run(far.into()));
         let paths = vec!["/".into(), "/nowhere/at/all".into()];
         frame::write(&mut near, &Request::Space { op: Op(7), paths }).unwrap();
-        let Response::Space { op, rows } = frame::read(&mut near).unwrap();
+        let Response::Space { op, rows } = frame::read(&mut near).unwrap() else { panic!("another answer") };
         assert_eq!(op, Op(7));
         assert!(rows.iter().all(|row| row.free_bytes.is_some()), "{rows:?}");
         let asked: Vec<_> = rows.iter().map(|row| row.path.to_str().unwrap()).collect();

@@ -41,6 +41,7 @@ fn world(cause: Cause) -> Body {
         incarnation: Incarnation(u64::from(n)),
         nproc: 4,
         log_dir: format!("/logs/r1_n{n:02}"),
+        role: String::new(),
     };
     Body::Attempt(AttemptBody {
         members: vec![member(1), member(2)],
@@ -62,6 +63,8 @@ fn failure(rank: u32, exit: ExitKind, after_ms: u64, summary: &str, words: &str)
         wall_ms: START_MS + after_ms,
         summary: summary.into(),
         words: words.into(),
+        error_file: String::new(),
+        recorded_s: None,
     }
 }
 
@@ -104,6 +107,7 @@ pub(crate) fn crashed() -> Vec<Record> {
         first_failure: Some(first),
         lost: vec![],
         victims,
+        others: vec![],
         decision: Decision::Restart,
         stopped_ms: 310,
         running_ms: Some(860),
@@ -114,6 +118,7 @@ pub(crate) fn crashed() -> Vec<Record> {
         first_failure: Some(killed),
         lost: vec![],
         victims: vec![],
+        others: vec![],
         decision: Decision::Stop { code: 1 },
         stopped_ms: 120,
         running_ms: None,
@@ -149,6 +154,7 @@ pub(crate) fn view(records: Vec<Record>) -> RunView {
         records,
         damage: None,
         events: vec![],
+        agents: vec![],
         status: None,
         incident_dirs: vec![0],
     }

@@ -1,11 +1,11 @@
 //! TCP between nodes: where a coordinator listens, and how it is dialled.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::ops::Range;
 use std::time::Duration;
 
-use futures_util::future::select_ok;
+use futures_util::future::{join_all, select_ok};
 use hmac::Mac;
 use socket2::{Domain, Protocol, SockRef, Socket, TcpKeepalive, Type};
 use tokio::net::TcpStream;
@@ -47,7 +47,7 @@ fn among(secret: &Secret, range: &Range<u16>) -> [u16; CANDIDATES] {
 pub fn listen(secret: &Secret) -> io::Result<TcpListener> {
     let mut last = None;
     for port in candidates(secret).into_iter().chain([0]) {
-        match listen_on(port) {
+        match listen_on(port, false) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = Some(error),
         }
@@ -55,17 +55,28 @@ pub fn listen(secret: &Secret) -> io::Result<TcpListener> {
     Err(last.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
 }
 
-fn listen_on(port: u16) -> io::Result<TcpListener> {
+/// Listens on this very port, which people chose for it: a connection of an earlier run that still lingers on it is no reason
+/// not to.
+///
+/// # Errors
+/// EADDRINUSE: somebody listens there; EACCES.
+pub fn listen_at(port: u16) -> io::Result<TcpListener> {
+    listen_on(port, true)
+}
+
+fn listen_on(port: u16, reuse: bool) -> io::Result<TcpListener> {
     let both = || -> io::Result<Socket> {
         let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
         socket.set_only_v6(false)?;
+        socket.set_reuse_address(reuse)?;
         socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into())?;
         Ok(socket)
     };
-    // Without SO_REUSEADDR: a port that a rank of somebody holds for its store is not ours.
+    // Of the candidates without SO_REUSEADDR: a port that a rank of somebody holds for its store is not ours.
     let socket = match both() {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_reuse_address(reuse)?;
             socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into())?;
             socket
         }
@@ -98,6 +109,12 @@ pub async fn dial(addresses: &[SocketAddr], within: Duration) -> io::Result<TcpS
         Ok(answered) => answered.map(|(stream, _)| stream),
         Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
+}
+
+/// What answers on these ports of a host within a time, in their order.
+pub async fn answering(host: IpAddr, ports: &[u16], within: Duration) -> Vec<TcpStream> {
+    let tries = ports.iter().map(|port| tokio::time::timeout(within, TcpStream::connect((host, *port))));
+    join_all(tries).await.into_iter().filter_map(|answer| answer.ok()?.ok()).collect()
 }
 
 /// Makes a connection notice in about `silence` that the other end is gone without a word.

@@ -1,5 +1,7 @@
 //! What an agent is started from: everything that the command line decided, in one sealed memory file.
 
+use std::path::PathBuf;
+
 use serde::{Deserialize, Serialize};
 
 use crate::domain::console::Banner;
@@ -28,6 +30,8 @@ pub struct Boot {
     pub ignore_hangup: bool,
     /// System calls to do without, as in `RELIGHT_FORCE_FALLBACK`.
     pub fallbacks: String,
+    /// The launcher's own `TORCHELASTIC_ERROR_FILE`.
+    pub error_file: Option<PathBuf>,
     /// Worker processes get this environment.
     pub worker_env: Vec<(String, String)>,
 }

@@ -23,9 +23,9 @@ use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
 use super::tasks;
 use super::telemetry;
-use super::teller::Teller;
+use super::teller::{self, Teller};
 use super::whereabouts::Whereabouts;
-use super::workers::{Ends, STORE, Workers};
+use super::workers::{Ends, PROBE, READER, STORE, Workers};
 use super::{Boot, Inheritance};
 use crate::agent::driver::{Driver as AgentDriver, Input, Parts as AgentParts};
 use crate::agent::processes::{Command, ProcessEvent, Processes};
@@ -36,12 +36,13 @@ use crate::domain::coordinator::{Coordinator, CoordinatorConfig, Event as Coordi
 use crate::domain::errno::errno_name;
 use crate::domain::exit_code;
 use crate::domain::guardian::{Start, ToAgent, ToGuardian};
-use crate::domain::ids::Term;
+use crate::domain::ids::{RunId, Term};
 use crate::domain::ledger::Ledger;
 use crate::domain::mutant::Mutants;
-use crate::domain::record::Ground;
+use crate::domain::record::{FirstFailure, Ground};
 use crate::domain::spec::{GrantMode, LaunchPlace};
 use crate::domain::wire::Survivor;
+use crate::health::error_files;
 use crate::ipc::guardian::{decode, encode};
 use crate::logs::spec::LogSpec;
 use crate::net::secret::Secret;
@@ -115,8 +116,12 @@ fn leave(processes: &Processes, code: u8) {
 async fn main(parts: Parts) {
     let Parts { inheritance, processes, inbox, events, ignore_hangup, ends } = parts;
     let Inheritance { boot, page, image, _lock: lock } = inheritance;
-    let workers =
-        Rc::new(Workers { image, env: boot.worker_env.clone(), processes: processes.clone(), ends });
+    let workers = Rc::new(Workers {
+        image,
+        env: boot.worker_env.clone(),
+        processes: processes.clone(),
+        ends: ends.clone(),
+    });
     // What lies in the run directory is made with it, and refused with it.
     let apart = boot.context.log_dir.as_ref().is_some_and(|dir| !dir.starts_with(&boot.context.run_dir));
     let logs = LogSpec { try_dir: apart, ..boot.logs.clone() };
@@ -131,7 +136,7 @@ async fn main(parts: Parts) {
     };
     telemetry::begin(&boot.worker_env, output.handle());
     tasks::spawn(task.run());
-    let console = Console::new(boot.banner.clone());
+    let console = Console::new(boot.banner.clone()).with_stamp(teller::stamp);
     let teller = Teller::new(console, output.handle(), store.clone(), boot.context.node.clone());
     output.tell(&teller);
     let mut life = Life {
@@ -143,9 +148,14 @@ async fn main(parts: Parts) {
         ignore_hangup,
         output,
         store,
-        probe: Probe::new(workers),
+        probe: Probe::new(workers.clone(), PROBE),
+        reader: Probe::new(workers, READER),
+        first: Rc::default(),
         bereaved: Rc::default(),
         read: Rc::default(),
+        ends,
+        socket: None,
+        endpoint: Vec::new(),
         teller: teller.clone(),
         coordinator,
     };
@@ -175,10 +185,19 @@ pub(super) struct Life {
     output: Output,
     pub(super) store: StoreLine,
     probe: Probe,
+    /// For what ranks left, and what we leave.
+    reader: Probe,
+    /// The first failure of the newest incident, where the coordinator lives here.
+    first: Rc<RefCell<Option<FirstFailure>>>,
     /// The coordinator was lost for good.
     bereaved: Rc<Cell<bool>>,
     /// Records that the agent has read.
     pub(super) read: Rc<Cell<u64>>,
+    pub(super) ends: Ends,
+    /// Where this agent listens, if that is settled already.
+    pub(super) socket: Option<TcpListener>,
+    /// Where the coordinator listens, if that is settled already.
+    pub(super) endpoint: Vec<SocketAddr>,
     pub(super) teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }
@@ -195,8 +214,13 @@ impl Life {
         let secret = Secret::from_hex(&found.opened.secret).map_err(|_| {
             Stop::Say(exit_code::USAGE, "the secret of the run directory is damaged".into(), String::new())
         })?;
+        let place = &self.boot.context.place;
         let names = Names {
-            run: self.boot.spec.run_id.clone(),
+            // Machines that share nothing do not know what the first one calls the run.
+            run: match place.direct {
+                Some(_) => RunId(place.token.clone()),
+                None => self.boot.spec.run_id.clone(),
+            },
             node: self.boot.context.node.clone(),
             incarnation: start.incarnation,
             secret,
@@ -281,6 +305,7 @@ impl Life {
                     incarnation: names.incarnation,
                     ground,
                     numbers: self.boot.spec.numbers.clone(),
+                    first: self.first.clone(),
                     done: done.clone(),
                 };
                 let machine =
@@ -297,6 +322,7 @@ impl Life {
             numbers: self.boot.spec.numbers.clone(),
             inbox: self.inbox.clone(),
             store: self.store.clone(),
+            reader: self.reader.clone(),
             bereaved: self.bereaved.clone(),
             read: self.read.clone(),
             done,
@@ -305,8 +331,19 @@ impl Life {
         let (_, empty) = mpsc::unbounded_channel();
         tasks::spawn(agent.run(std::mem::replace(&mut self.events, empty)));
         let code = wait_for_all(&mut finished, leads.is_some()).await;
+        self.leave_error_file(code).await;
         board.flush();
         Ok(code)
+    }
+
+    /// Whoever started this launcher with an error file of its own finds the root of a failure there.
+    async fn leave_error_file(&self, code: u8) {
+        let Some(path) = self.boot.error_file.clone().filter(|_| code != 0) else { return };
+        let Some(first) = self.first.take() else { return };
+        let text = error_files::text(&first);
+        if !self.reader.leave(path.clone(), text).await {
+            self.teller.say(&format!("warning: the error file {} could not be written", path.display()));
+        }
     }
 
     /// Where others reach this node, best address first; none in a launch of one machine.
@@ -316,7 +353,10 @@ impl Life {
             return Ok((None, Vec::new()));
         }
         let failed = |error| cannot_begin(&format!("no port to listen on: {error}"));
-        let socket = tcp::listen(&names.secret).map_err(failed)?;
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => tcp::listen(&names.secret).map_err(failed)?,
+        };
         let port = socket.local_addr().map_err(failed)?.port();
         let own = reachable(place);
         self.boot.node.address = own[0].to_string();
@@ -340,6 +380,7 @@ impl Life {
             dir: context.run_dir.clone(),
             options: self.options(false),
             place: context.place.clone(),
+            endpoint: self.endpoint.clone(),
             silence: self.silence(),
         }
     }
@@ -408,6 +449,8 @@ impl Life {
         addresses: Vec<String>,
     ) -> Coordinator {
         let nodes = &self.boot.context.place.nodes;
+        // Without a directory that all read there is nothing to be proven.
+        let shares = self.boot.context.place.direct.is_none();
         let config = CoordinatorConfig {
             node: names.node.clone(),
             incarnation: names.incarnation,
@@ -419,7 +462,8 @@ impl Life {
             addresses,
             ground,
             store: Some(opened.store.clone()),
-            proof: Some(proof),
+            distinct: !shares,
+            proof: Some(proof).filter(|_| shares),
             snapshot_every: SNAPSHOT_EVERY,
             seed: random::u64(),
             mutants: Mutants::NONE,
@@ -439,7 +483,7 @@ impl Life {
                 clean_of: start.clean_of.clone(),
                 survivors: survivors.collect(),
                 spec: self.boot.node.clone(),
-                store: Some(opened.store.clone()),
+                store: Some(opened.store.clone()).filter(|_| self.boot.context.place.direct.is_none()),
                 numbers: self.boot.spec.numbers.clone(),
                 mutants: Mutants::NONE,
             },
@@ -456,6 +500,7 @@ impl Life {
 
     /// What is left to write is written, as long as somebody takes it.
     async fn finish(&self) {
+        self.output.count_lost(&self.teller).await;
         let _ = tokio::time::timeout(STORE_FLUSH, self.store.finish()).await;
         self.output.finish().await;
         self.processes.send(Command::KillWorker { id: STORE });

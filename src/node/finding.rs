@@ -1,34 +1,28 @@
-//! The first question of an agent's life: lead, or follow whom?
-//!
-//! The first node of a launch leads. Every other one waits for the hint that names a coordinator of this launch; one
-//! that waited 10 s for each node before it in vain leads itself, and the exclusive append of the `lead` record decides
-//! between two who try. An agent whose guardian says that the coordinator was an earlier life of it leads again.
+//! The first question of an agent's life, with hands: the rules are in [`crate::domain::finding`] and
+//! [`crate::domain::takeover`].
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::control::{Life, Stop};
-use super::store::Refusal;
+use super::store::{Refusal, Unusable};
 use crate::agent::driver::Input;
 use crate::agent::processes::ProcessEvent;
 use crate::domain::exit_code;
+use crate::domain::finding::{Seeker, Standing};
 use crate::domain::guardian::{Start, ToAgent};
 use crate::domain::ledger::Ledger;
 use crate::domain::record::{Ground, Kind, Outcome};
 use crate::domain::spec::RunSpec;
+use crate::domain::takeover::{self, Claim, Claimant, Inquiry, Verdict};
+use crate::domain::time::human;
 use crate::ipc::guardian::decode;
 use crate::store::layout::{OpenOptions, Opened};
 use crate::sys::clock;
 
-/// A node that is silent for so long at the start is passed over.
-const PASSED_OVER: Duration = Duration::from_secs(10);
-/// Between two looks for a coordinator, at first and at most: many nodes look into one directory.
-const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
-/// How long a run directory that a supervisor made may take to be seen here: attribute caches of file servers.
-const SEEN: Duration = Duration::from_secs(10);
-/// When a node that waits looks whether the run has finished long ago.
-const SECOND_THOUGHT: Duration = Duration::from_secs(2);
+/// How long `squeue` may take: a controller that is down answers after 18 s, and nobody waits for that.
+const SQUEUE: Duration = Duration::from_secs(5);
 
 /// What an agent starts from.
 pub(super) struct Found {
@@ -38,80 +32,144 @@ pub(super) struct Found {
     pub(super) leads: Option<Ground>,
 }
 
+/// An agent that looks for its place, and since when.
+pub(super) struct Search {
+    pub(super) seeker: Seeker,
+    pub(super) began: Instant,
+    /// That the run directory does not answer was said.
+    pub(super) said_silent: bool,
+}
+
 impl Life {
     /// Finds the run directory and the place of this agent in the run.
     pub(super) async fn find(&mut self, start: &Start) -> Result<Found, Stop> {
-        let place = self.boot.context.place.clone();
-        if place.token.is_empty() {
-            let opened = self.open(start).await?;
-            let ledger = self.ledger(&opened)?;
-            let leads = Some(ground(&ledger, start));
-            return Ok(Found { opened: *opened, ledger, leads });
+        let place = &self.boot.context.place;
+        let seeker = Seeker {
+            index: place.index,
+            launch: place.token.clone(),
+            clean_of: start.clean_of.clone(),
+            join_timeout: Duration::from_millis(self.boot.spec.numbers.join_timeout_ms),
+        };
+        let direct = place.direct.clone();
+        let mut search = Search { seeker, began: Instant::now(), said_silent: false };
+        if let Some(direct) = direct {
+            return self.meet(direct, &mut search).await;
         }
-        let began = Instant::now();
-        let turn = PASSED_OVER * place.index;
-        let mut pause = LOOK.0;
-        let mut looked = false;
+        if search.seeker.launch.is_empty() {
+            return self.lead(&mut search).await;
+        }
+        let (mut pause, mut thoughts) = (Seeker::pause(None), 0);
         loop {
             let (store, dir) = (self.store.clone(), self.boot.context.run_dir.clone());
             let hint = self.hearing(store.hint(dir)).await?;
-            if hint.is_some_and(|hint| hint.launch == place.token)
-                && let Some(found) = self.follow(start).await?
+            if hint.is_some_and(|hint| search.seeker.is_ours(&hint.launch))
+                && let Some(found) = self.follow(&mut search).await?
             {
                 return Ok(found);
             }
-            if began.elapsed() >= turn {
-                if let Some(found) = self.take_turn(start, began.elapsed()).await? {
+            let waited = search.began.elapsed();
+            if waited >= search.seeker.turn() {
+                if let Some(found) = self.take_turn(&mut search).await? {
                     return Ok(found);
                 }
-            } else if !looked && began.elapsed() >= SECOND_THOUGHT {
-                looked = true;
-                self.finished_before().await?;
+            } else if Seeker::thoughts(waited) > thoughts {
+                thoughts = Seeker::thoughts(waited);
+                self.think_again(&mut search).await?;
             }
             self.hearing(tokio::time::sleep(pause)).await?;
-            pause = (pause * 2).min(LOOK.1);
+            pause = Seeker::pause(Some(pause));
         }
     }
 
     /// Follows the coordinator of this launch, or is it again; none: the journal does not know it (yet).
-    async fn follow(&mut self, start: &Start) -> Result<Option<Found>, Stop> {
-        let opened = match self.open_once(false).await? {
-            Err(refusal) if refusal.missing => return Ok(None),
+    async fn follow(&mut self, search: &mut Search) -> Result<Option<Found>, Stop> {
+        let opened = match self.open_once(false, search).await? {
+            Err(refusal) if refusal.kind == Unusable::Missing => return Ok(None),
             other => other?,
         };
         let ledger = self.ledger(&opened)?;
-        let ours = ledger.leader().is_some_and(|(lead, _)| lead.launch == self.boot.context.place.token);
-        if !ours {
-            return Ok(None);
-        }
-        if let Some(end) = ledger.end() {
-            return Err(Stop::Quietly(end.code));
-        }
-        let leads = Some(ground(&ledger, start)).filter(|ground| *ground == Ground::Returned);
+        let leads = match search.seeker.standing(&ledger) {
+            Standing::Nobody => return Ok(None),
+            Standing::Ended(code) => return Err(Stop::Quietly(code)),
+            Standing::Follow => None,
+            Standing::Again => Some(Ground::Returned),
+        };
         Ok(Some(Found { opened: *opened, ledger, leads }))
     }
 
     /// It is this node's turn to lead, unless somebody does already.
-    async fn take_turn(&mut self, start: &Start, waited: Duration) -> Result<Option<Found>, Stop> {
-        if let Some(found) = self.follow(start).await? {
+    async fn take_turn(&mut self, search: &mut Search) -> Result<Option<Found>, Stop> {
+        if let Some(found) = self.follow(search).await? {
             return Ok(Some(found));
         }
         let place = &self.boot.context.place;
         if !place.supervised {
-            let opened = self.open(start).await?;
-            let ledger = self.ledger(&opened)?;
-            let leads = Some(ground(&ledger, start));
-            return Ok(Some(Found { opened: *opened, ledger, leads }));
+            return self.lead(search).await.map(Some);
         }
         let contained = place.contained;
-        match self.open_once(false).await? {
+        // Whether the run is free was the supervisor's question.
+        match self.open_once(false, search).await? {
             Ok(opened) => {
                 let ledger = self.ledger(&opened)?;
                 Ok(Some(Found { opened: *opened, ledger, leads: Some(Ground::First) }))
             }
-            Err(refusal) if refusal.missing && waited < SEEN => Ok(None),
-            Err(refusal) if refusal.missing => Err(self.not_seen(contained)),
-            Err(refusal) => Err(refusal.into()),
+            Err(refusal) if refusal.kind != Unusable::Missing => Err(refusal.into()),
+            Err(_) if Seeker::looks_on(search.began.elapsed()) => Ok(None),
+            Err(_) => Err(self.not_seen(contained)),
+        }
+    }
+
+    /// Leads, where nobody does and nobody else may be at it.
+    pub(super) async fn lead(&mut self, search: &mut Search) -> Result<Found, Stop> {
+        let mut opened = self.open(search).await?;
+        let mut ledger = self.ledger(&opened)?;
+        if search.seeker.ground(&ledger) == Ground::First && self.is_claimed(&ledger).await? {
+            // What its owner wrote at last counts.
+            opened = self.open(search).await?;
+            ledger = self.ledger(&opened)?;
+        }
+        let leads = Some(search.seeker.ground(&ledger));
+        Ok(Found { opened: *opened, ledger, leads })
+    }
+
+    fn claim(&self, ledger: &Ledger) -> Claim {
+        let context = &self.boot.context;
+        let us =
+            Claimant { node: &context.node, job: context.place.job.as_ref(), launch: &context.place.token };
+        takeover::claim(ledger, us)
+    }
+
+    /// Whether another job had the run, which has ended by now; a refusal where it has not.
+    async fn is_claimed(&mut self, ledger: &Ledger) -> Result<bool, Stop> {
+        let run = self.boot.spec.run_id.to_string();
+        let claim = self.claim(ledger);
+        if let Some((sentence, hint)) = takeover::refusal(&run, &claim) {
+            return Err(Stop::Say(exit_code::USAGE, sentence, hint));
+        }
+        let Claim::Slurm { id } = claim else { return Ok(false) };
+        let (began, mut inquiry, mut said) = (Instant::now(), Inquiry::default(), false);
+        loop {
+            let words = takeover::question(&id);
+            let errands = self.errands();
+            let answer = self.hearing(async move { errands.ask(&words, SQUEUE).await }).await?;
+            let answer = answer.as_ref().map(String::as_str).map_err(String::as_str);
+            match inquiry.judge(&run, &id, answer, began.elapsed()) {
+                Verdict::Take => return Ok(true),
+                // Those further back would all say the same.
+                Verdict::Refuse { .. } if self.boot.context.place.index > 1 => {
+                    return Err(Stop::Quietly(exit_code::USAGE));
+                }
+                Verdict::Refuse { sentence, hint } => {
+                    return Err(Stop::Say(exit_code::USAGE, sentence, hint));
+                }
+                Verdict::Wait => {
+                    if !std::mem::replace(&mut said, true) {
+                        self.teller
+                            .say(&format!("run {run} belongs to {id}, which is ending: waiting for its end"));
+                    }
+                    self.hearing(tokio::time::sleep(takeover::ASK_AGAIN)).await?;
+                }
+            }
         }
     }
 
@@ -131,28 +189,38 @@ impl Life {
         Stop::Say(exit_code::USAGE, sentence, "choose a directory that all nodes share with --run-dir".into())
     }
 
-    /// A run that has finished answers so on every node, not only on the first.
-    async fn finished_before(&mut self) -> Result<(), Stop> {
-        let Ok(opened) = self.open_once(false).await? else { return Ok(()) };
+    /// A run that has finished, or that cannot be led, answers so on every node, not only on the first.
+    async fn think_again(&mut self, search: &mut Search) -> Result<(), Stop> {
+        let Ok(opened) = self.open_once(false, search).await? else { return Ok(()) };
         let Some(previous) = &opened.previous else { return Ok(()) };
         let finished = previous.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Finished);
-        if finished && previous.command == command(&self.boot.spec) {
+        let same = previous.command == command(&self.boot.spec);
+        if finished && same {
             return Err(Stop::Quietly(exit_code::FINISHED));
+        }
+        // The first node says why.
+        let Ok(ledger) = self.ledger(&opened) else { return Err(Stop::Quietly(exit_code::USAGE)) };
+        let held = same && self.claim(&ledger) != Claim::Free;
+        if held && Seeker::is_left_alone(search.began.elapsed()) {
+            return Err(Stop::Quietly(exit_code::USAGE));
         }
         Ok(())
     }
 
     /// Opens the run directory; a signal that means stop is heard meanwhile.
-    async fn open(&mut self, start: &Start) -> Result<Box<Opened>, Stop> {
-        let opened = self.open_once(true).await??;
+    async fn open(&mut self, search: &mut Search) -> Result<Box<Opened>, Stop> {
+        let opened = self.open_once(true, search).await??;
         let Some(previous) = &opened.previous else { return Ok(opened) };
         let leader = opened.records.iter().rev().find(|r| r.kind == Kind::Lead).map(|r| r.writer.incarnation);
-        if leader.is_some_and(|life| start.clean_of.contains(&life)) {
+        if leader.is_some_and(|life| search.seeker.clean_of.contains(&life)) {
             // An earlier agent of this launch looked already.
             return Ok(opened);
         }
         let same = previous.command == command(&self.boot.spec);
         if !same {
+            // Not under the feet of somebody who trains.
+            let ledger = self.ledger(&opened)?;
+            self.is_claimed(&ledger).await?;
             let dir = self.boot.context.run_dir.clone();
             let store = self.store.clone();
             let aside = self.hearing(store.set_aside(dir)).await??;
@@ -161,7 +229,7 @@ impl Life {
                 self.boot.spec.run_id,
                 aside.display()
             ));
-            return Ok(self.open_once(true).await??);
+            return Ok(self.open_once(true, search).await??);
         }
         if previous.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Finished) {
             self.teller.say(&format!(
@@ -173,10 +241,26 @@ impl Life {
         Ok(opened)
     }
 
-    async fn open_once(&mut self, create: bool) -> Result<Result<Box<Opened>, Refusal>, Stop> {
-        let options = self.options(create);
-        let store = self.store.clone();
-        self.hearing(store.open(options)).await
+    /// One that does not answer is asked again, as long as this agent would be missed.
+    async fn open_once(
+        &mut self,
+        create: bool,
+        search: &mut Search,
+    ) -> Result<Result<Box<Opened>, Refusal>, Stop> {
+        loop {
+            let options = self.options(create);
+            let store = self.store.clone();
+            let opened = self.hearing(store.open(options)).await?;
+            let silent = opened.as_ref().is_err_and(|refusal| refusal.kind == Unusable::Silent);
+            if !silent || !search.seeker.outwaits(search.began.elapsed()) {
+                return Ok(opened);
+            }
+            if !std::mem::replace(&mut search.said_silent, true) && search.seeker.index == 0 {
+                let limit = human(search.seeker.join_timeout);
+                self.teller
+                    .say(&format!("the run directory does not answer: waiting for it, {limit} at most"));
+            }
+        }
     }
 
     /// How this node opens the run directory.
@@ -192,7 +276,7 @@ impl Life {
     }
 
     /// Waits for something, unless a signal says stop first.
-    async fn hearing<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Stop> {
+    pub(super) async fn hearing<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::pin!(wait);
         loop {
             tokio::select! {
@@ -229,12 +313,6 @@ impl Life {
         }
         Ok(ledger)
     }
-}
-
-/// The coordinator of an earlier life of this agent comes back; else this is a launch.
-fn ground(ledger: &Ledger, start: &Start) -> Ground {
-    let own = ledger.leader().is_some_and(|(_, writer)| start.clean_of.contains(&writer.incarnation));
-    if own { Ground::Returned } else { Ground::First }
 }
 
 /// The command line that a run is told apart by.

@@ -1,6 +1,6 @@
 //! What the tasks of agent and coordinator ask of the rest of the process, carried out.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -16,14 +16,14 @@ use super::status::Board;
 use super::store::StoreLine;
 use super::tasks;
 use super::teller::{Teller, Who};
-use crate::agent::driver::Input;
+use crate::agent::driver::{Files, Input};
 use crate::domain::agent::{Agent, Event as AgentEvent};
 use crate::domain::authority::Event as AuthorityEvent;
 use crate::domain::coordinator::{Coordinator, Event as CoordinatorEvent};
-use crate::domain::ids::{Incarnation, NodeName, Op, Term};
+use crate::domain::ids::{Attempt, Incarnation, NodeName, Op, Term};
 use crate::domain::lease::Event as LeaseEvent;
 use crate::domain::note::Note;
-use crate::domain::record::{Ground, Incident, Record};
+use crate::domain::record::{FirstFailure, Ground, Incident, Record};
 use crate::domain::spec::Numbers;
 use crate::domain::time::BootTime;
 use crate::domain::wire::{ToAgent, ToCoordinator, ToSupervisor};
@@ -56,6 +56,8 @@ pub(crate) struct AgentHooks {
     pub(crate) numbers: Numbers,
     pub(crate) inbox: mpsc::UnboundedSender<Input>,
     pub(crate) store: StoreLine,
+    /// Reads what ranks left.
+    pub(crate) reader: Probe,
     /// Set when the coordinator is lost for good.
     pub(crate) bereaved: Rc<Cell<bool>>,
     /// Records that this agent has read.
@@ -82,6 +84,16 @@ impl crate::agent::driver::Hooks for AgentHooks {
             if let Some(won) = store.probe(name.clone()).await {
                 let _ = inbox.send(Input::Event(AgentEvent::Probed { name, won }));
             }
+        });
+    }
+
+    fn error_files(&mut self, attempt: Attempt, files: Files, not_before_ms: u64) {
+        let (reader, inbox) = (self.reader.clone(), self.inbox.clone());
+        tasks::spawn(async move {
+            let (ranks, paths): (Vec<_>, Vec<_>) = files.into_iter().unzip();
+            let notes = reader.error_files(paths, not_before_ms).await;
+            let notes = notes.map(|notes| ranks.into_iter().zip(notes).collect());
+            let _ = inbox.send(Input::ErrorFiles { attempt, notes });
         });
     }
 
@@ -143,6 +155,8 @@ pub(crate) struct CoordinatorHooks {
     pub(crate) incarnation: Incarnation,
     pub(crate) ground: Ground,
     pub(crate) numbers: Numbers,
+    /// The first failure of the newest incident.
+    pub(crate) first: Rc<RefCell<Option<FirstFailure>>>,
     pub(crate) done: mpsc::UnboundedSender<Done>,
 }
 
@@ -222,6 +236,7 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
 
     fn report(&mut self, incident: &Incident) {
         self.teller.settled(incident);
+        *self.first.borrow_mut() = incident.first_failure.clone();
         let dir = format!("incidents/{:04}", incident.incident);
         // Records of numbers and strings have no way to fail.
         let report = serde_json::to_vec_pretty(incident).unwrap_or_default();

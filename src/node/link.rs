@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -38,6 +39,8 @@ const PIPE: usize = 1 << 20;
 const PAUSE: Duration = Duration::from_millis(200);
 /// For a connection to be made.
 const DIAL: Duration = Duration::from_secs(3);
+/// For a host on which a coordinator may be.
+const LIKELY: Duration = Duration::from_millis(700);
 /// So many answers of another version are enough.
 const OTHERS: u32 = 3;
 /// For the hint, where a coordinator was found before.
@@ -72,6 +75,8 @@ pub(crate) struct Search {
     /// How the run directory is opened by whoever does not make it.
     pub(crate) options: OpenOptions,
     pub(crate) place: LaunchPlace,
+    /// Where the coordinator is, whatever the run directory says; empty: it says.
+    pub(crate) endpoint: Vec<SocketAddr>,
     /// After so long without a sign a connection is gone.
     pub(crate) silence: Duration,
 }
@@ -197,7 +202,8 @@ impl Line {
         let due = {
             let mut state = self.state.borrow_mut();
             let now = Instant::now();
-            let due = !self.search.place.token.is_empty() && state.looked.is_none_or(|at| now >= at + LOOK);
+            let looks = !self.search.place.token.is_empty() && self.search.endpoint.is_empty();
+            let due = looks && state.looked.is_none_or(|at| now >= at + LOOK);
             if due {
                 state.looked = Some(now);
             }
@@ -251,8 +257,28 @@ impl Line {
     }
 
     async fn open_there(&self) -> Result<Session<ToAgent, ToCoordinator>, Option<SessionError>> {
-        let addresses = self.addresses().await;
-        let stream = tcp::dial(&addresses, DIAL).await.map_err(|_| None)?;
+        let (told, hosts) = self.addresses().await;
+        let mut met = match tcp::dial(&told, DIAL).await {
+            Ok(stream) => match self.greet(stream).await {
+                Ok(session) => return Ok(session),
+                Err(error) => Some(error),
+            },
+            Err(_) => None,
+        };
+        // A stranger may listen on a port that could be ours, and another agent does not lead: each is asked.
+        let ports = tcp::candidates(&self.names.secret);
+        for host in hosts {
+            for stream in tcp::answering(host, &ports, LIKELY).await {
+                match self.greet(stream).await {
+                    Ok(session) => return Ok(session),
+                    Err(error) => met = Some(error),
+                }
+            }
+        }
+        Err(met)
+    }
+
+    async fn greet(&self, stream: TcpStream) -> Result<Session<ToAgent, ToCoordinator>, SessionError> {
         tcp::tune(&stream, self.search.silence);
         let peer = stream.peer_addr().map_err(SessionError::Io)?;
         let identity = self.names.identity(Role::Agent);
@@ -261,9 +287,12 @@ impl Line {
         Ok(session)
     }
 
-    /// Where the hint says; without one, where the coordinator of a launch is most likely.
-    async fn addresses(&self) -> Vec<SocketAddr> {
-        let Search { store, dir, place, .. } = &self.search;
+    /// Where the hint says; without one, where the coordinator was, and hosts on which it may be.
+    async fn addresses(&self) -> (Vec<SocketAddr>, Vec<IpAddr>) {
+        let Search { store, dir, place, endpoint, .. } = &self.search;
+        if !endpoint.is_empty() {
+            return (endpoint.clone(), Vec::new());
+        }
         // A run directory that stands still must not keep an agent from a coordinator that it knows.
         let known = match self.at.get() {
             At::There(known) => Some(known),
@@ -274,16 +303,20 @@ impl Line {
             None => store.hint(dir.clone()).await,
         };
         match hint.filter(|hint| hint.launch == place.token) {
-            Some(hint) if hint.node == self.names.node => Vec::new(),
+            Some(hint) if hint.node == self.names.node => (Vec::new(), Vec::new()),
             Some(hint) => {
                 self.tell_agent(AgentEvent::Proof(hint.proof));
-                hint.addresses.iter().filter_map(|text| text.parse().ok()).collect()
+                (hint.addresses.iter().filter_map(|text| text.parse().ok()).collect(), Vec::new())
             }
             None => {
-                let first: Option<IpAddr> = place.towards.as_ref().and_then(|text| text.parse().ok());
-                let ports = tcp::candidates(&self.names.secret);
-                let likely = first.into_iter().flat_map(|ip| ports.map(|port| (ip, port).into()));
-                known.into_iter().chain(likely).collect()
+                let likely = place.towards.iter().chain(&place.peers).filter_map(|text| text.parse().ok());
+                let mut hosts: Vec<IpAddr> = Vec::new();
+                for host in known.map(|at| at.ip()).into_iter().chain(likely) {
+                    if !hosts.contains(&host) {
+                        hosts.push(host);
+                    }
+                }
+                (known.into_iter().collect(), hosts)
             }
         }
     }

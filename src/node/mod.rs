@@ -8,6 +8,8 @@ mod beats;
 mod boot;
 mod closing;
 mod control;
+mod direct;
+mod errands;
 mod finding;
 mod hooks;
 mod link;

@@ -13,6 +13,8 @@ use crate::domain::rendezvous;
 use crate::store::status::{NodeStatus, Phase, ProcessRef, RankRef, STATUS_VERSION, Status};
 use crate::sys::{clock, process, procfs};
 
+/// A status that does not change is written again after so long: a reader tells by it that somebody lives.
+pub(crate) const SIGN: Duration = Duration::from_secs(30);
 /// Changes that come one upon another (a rank each) are written together.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -40,7 +42,7 @@ impl Board {
         let pid = process::own_pid();
         let agent = ProcessRef { pid, start_time: procfs::start_time(pid).unwrap_or(0) };
         let since_ms = clock::now().wall_ms;
-        Self(Rc::new(RefCell::new(State {
+        let board = Self(Rc::new(RefCell::new(State {
             store,
             last: None,
             run: None,
@@ -49,7 +51,15 @@ impl Board {
             agent,
             since_ms,
             pending: false,
-        })))
+        })));
+        let living = board.clone();
+        tasks::spawn(async move {
+            loop {
+                tokio::time::sleep(SIGN).await;
+                living.0.borrow_mut().sign();
+            }
+        });
+        board
     }
 
     /// The ranks of this node.
@@ -83,12 +93,11 @@ impl Board {
         let ledger = coordinator.ledger();
         let Some((lead, _)) = ledger.leader() else { return };
         let world = ledger.world();
-        let present = coordinator.present();
-        let nodes = present.iter().map(|node| NodeStatus {
-            node: node.clone(),
-            slot: ledger.slot(node),
-            nproc: ledger.member(node).map_or(0, |m| m.nproc),
-            state: if ledger.slot(node).is_some() { "active".into() } else { "spare".into() },
+        let nodes = coordinator.standing().into_iter().map(|(node, standing)| NodeStatus {
+            slot: ledger.slot(&node),
+            nproc: ledger.member(&node).map_or(0, |m| m.nproc),
+            state: standing.word().into(),
+            node,
         });
         let status = Status {
             v: STATUS_VERSION,
@@ -121,6 +130,14 @@ impl Board {
 }
 
 impl State {
+    /// Somebody lives. What is over stays as it was written.
+    fn sign(&mut self) {
+        if let Some(last) = self.last.as_mut().filter(|last| last.phase != Phase::Closed) {
+            last.wall_ms = clock::now().wall_ms;
+            self.store.status(last.to_bytes());
+        }
+    }
+
     fn publish(&mut self) {
         self.pending = false;
         let Some(mut status) = self.run.clone() else { return };

@@ -36,8 +36,18 @@ const GATHER: Duration = Duration::from_millis(20);
 pub(crate) struct Refusal {
     pub(crate) sentence: String,
     pub(crate) hint: String,
-    /// There is no run directory, and this node must not make it.
-    pub(crate) missing: bool,
+    pub(crate) kind: Unusable,
+}
+
+/// In which way it cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unusable {
+    /// There is none, and this node must not make it.
+    Missing,
+    /// It does not answer.
+    Silent,
+    /// Something is wrong with it.
+    Refused,
 }
 
 enum Job {
@@ -77,7 +87,6 @@ impl StoreLine {
         answer.await.unwrap_or_else(|_| Err(gone()))
     }
 
-    /// Appends a record; the answer is an event of the coordinator.
     /// Whether this node could make this file among the probes; none: nobody can say.
     pub(crate) async fn probe(&self, name: String) -> Option<bool> {
         let (tell, answer) = oneshot::channel();
@@ -92,6 +101,7 @@ impl StoreLine {
         tokio::time::timeout(PATIENCE, answer).await.ok()?.ok()?
     }
 
+    /// Appends a record; the answer is an event of the coordinator.
     pub(crate) fn append(&self, op: Op, record: Box<Record>) {
         let _ = self.jobs.send(Job::Append(op, record));
     }
@@ -127,7 +137,7 @@ fn gone() -> Refusal {
     Refusal {
         sentence: "the store worker cannot be started".into(),
         hint: "look at the limits of this node".into(),
-        missing: false,
+        kind: Unusable::Refused,
     }
 }
 
@@ -291,7 +301,8 @@ impl StoreTask {
                 self.tell_open(Ok(opened));
             }
             Response::Refused { sentence, hint, missing, .. } => {
-                let refusal = Refusal { sentence, hint, missing };
+                let kind = if missing { Unusable::Missing } else { Unusable::Refused };
+                let refusal = Refusal { sentence, hint, kind };
                 match self.aside.take() {
                     Some(tell) => drop(tell.send(Err(refusal))),
                     None => self.tell_open(Err(refusal)),
@@ -390,9 +401,14 @@ impl StoreTask {
 
 /// Why nobody opens the run directory: a worker that we killed for its silence leaves no end, any other one does.
 fn silent(end: Option<ExitKind>, after: Duration) -> Refusal {
-    let (sentence, hint) = match end {
-        Some(how) => (format!("the store worker: {how}"), "look at the limits of this node (ulimit -a)"),
+    let (kind, sentence, hint) = match end {
+        Some(how) => (
+            Unusable::Refused,
+            format!("the store worker: {how}"),
+            "look at the limits of this node (ulimit -a)",
+        ),
         None => (
+            Unusable::Silent,
             format!(
                 "the run directory does not answer for {}: a file server that hangs, or something in it that is no file",
                 human(after)
@@ -400,7 +416,7 @@ fn silent(end: Option<ExitKind>, after: Duration) -> Refusal {
             "look at it from a shell, or choose another place with --run-dir",
         ),
     };
-    Refusal { sentence, hint: hint.into(), missing: false }
+    Refusal { sentence, hint: hint.into(), kind }
 }
 
 fn far() -> Instant {

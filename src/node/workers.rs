@@ -19,8 +19,10 @@ pub(crate) const LOGS: WorkerId = WorkerId(2);
 
 /// The probe worker.
 pub(crate) const PROBE: WorkerId = WorkerId(3);
-/// What ends the job when nobody else is left.
-pub(crate) const CLOSER: WorkerId = WorkerId(4);
+/// A command of Slurm.
+pub(crate) const ERRAND: WorkerId = WorkerId(4);
+/// A probe that reads what ranks left: it may hang where they wrote.
+pub(crate) const READER: WorkerId = WorkerId(5);
 
 /// The number of a worker's socket.
 pub(crate) const SOCKET: i32 = 3;
@@ -39,7 +41,7 @@ impl Ends {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(id, kind.clone());
     }
 
-    fn forget(&self, id: WorkerId) {
+    pub(crate) fn forget(&self, id: WorkerId) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
     }
 

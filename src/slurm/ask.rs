@@ -2,11 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::children::{Children, CommandError};
 use crate::domain::hostlist;
 use crate::domain::ids::NodeName;
+use crate::sys::capability::Capabilities;
 
 /// How long a question may take: a controller that is down answers after 18 s, and nobody waits for that.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -45,6 +47,16 @@ impl Slurm {
         Ok(step_of(&self.children.ask(&words, &self.env, PATIENCE).await?, &self.job, pid))
     }
 
+    /// What a question's command prints, or why it does not.
+    pub async fn question(&self, words: &[String]) -> Result<String, String> {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        match self.children.ask(&words, &self.env, PATIENCE).await {
+            Ok(answer) => Ok(answer),
+            Err(CommandError::Failed { words, .. }) => Err(words),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
     /// Sends a signal to every task of a step.
     ///
     /// # Errors
@@ -63,6 +75,50 @@ impl Slurm {
         let words = ["scontrol", "--oneliner", "show", "node", &list];
         Ok(addresses(&self.children.ask(&words, &self.env, PATIENCE).await?, nodes))
     }
+}
+
+/// The file to which the output of a job's batch script goes.
+///
+/// # Errors
+/// Slurm did not answer.
+pub fn stdout_of(
+    env: &[(OsString, OsString)],
+    job: &str,
+    caps: Capabilities,
+) -> Result<Option<PathBuf>, CommandError> {
+    const COMMAND: &str = "scontrol";
+    let pipe = |source| CommandError::Pipe { program: COMMAND.to_owned(), source };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(pipe)?;
+    runtime.block_on(async {
+        let children = Children::new(caps).map_err(pipe)?;
+        let words = [COMMAND, "--oneliner", "show", "job", job];
+        let answer = match children.ask(&words, env, PATIENCE).await {
+            Err(CommandError::Late { .. } | CommandError::Failed { .. }) => {
+                children.ask(&words, env, PATIENCE).await
+            }
+            answer => answer,
+        };
+        Ok(stdout(&answer?, job))
+    })
+}
+
+/// A path may have blanks in it: it ends where the next name begins. The number of an array stands for all of its jobs.
+fn stdout(answer: &str, job: &str) -> Option<PathBuf> {
+    let line = answer.lines().find(|line| value(line, "JobId") == Some(job))?;
+    let (_, rest) = line.split_once(" StdOut=")?;
+    let is_name = |word: &str| {
+        let name = word.split_once('=').map(|(name, _)| name);
+        name.is_some_and(|name| {
+            !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphabetic() || b == b'/')
+        })
+    };
+    let starts = rest.match_indices(' ').map(|(at, _)| at);
+    let mut ends = starts.filter(|at| {
+        let next = rest[at + 1..].split(' ').next();
+        next.is_some_and(|word| word.starts_with(|c: char| c.is_ascii_uppercase()) && is_name(word))
+    });
+    let path = &rest[..ends.next().unwrap_or(rest.len())];
+    Some(PathBuf::from(path.trim_end())).filter(|path| path.is_absolute())
 }
 
 /// The value of `key=` in one line of `scontrol`.
@@ -110,6 +166,20 @@ pub fn told(addresses: &BTreeMap<NodeName, String>) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_output_of_a_job() {
+        let of = |answer: &str| stdout(answer, "7").map(|path| path.display().to_string());
+        let line = "JobId=7 JobName=a StdErr=/x/e StdIn=/dev/null StdOut=/scratch/my logs/7 a=b.out Power= ";
+        assert_eq!(of(line).as_deref(), Some("/scratch/my logs/7 a=b.out"));
+        assert_eq!(of("JobId=7 X=1 StdOut=/l/slurm-7.out").as_deref(), Some("/l/slurm-7.out"));
+        // One line for each job of an array.
+        let array = "JobId=9 ArrayJobId=7 ArrayTaskId=1 StdOut=/l/7_1.out\nJobId=7 ArrayJobId=7 ArrayTaskId=2 StdOut=/l/7_2.out\n";
+        assert_eq!(of(array).as_deref(), Some("/l/7_2.out"));
+        for none in ["", "JobId=7", "JobId=7 StdOut=", "JobId=7 StdOut=relative", "JobId=70 StdOut=/x"] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
 
     #[test]
     fn the_step_is_known_by_the_pid_of_its_srun() {

@@ -2,12 +2,12 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
 use std::time::Duration;
 
+use tokio::sync::Mutex;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::files::{Files, Recipe};
 use super::link::{self, Search, Word};
 use super::opening::{self, Run, Stop};
-use super::{SupervisorConfig, SupervisorError};
+use super::{Say, SupervisorConfig, SupervisorError};
 use crate::domain::env;
 use crate::domain::exit::ExitKind;
 use crate::domain::exit_code;
@@ -82,17 +82,16 @@ pub(super) async fn run(config: &mut SupervisorConfig) -> Result<u8, SupervisorE
     };
     let slurm = Slurm::new(children.clone(), config.env.clone(), config.job.id.clone());
     let mut asker = files(config)?;
-    let mut said = Vec::new();
+    // Sentences on the way, also while it waits.
+    let mut say = std::mem::replace(&mut config.say, Box::new(|_| ()));
     let prepared = tokio::select! {
         biased;
         signal = stop_heard(&mut ears) => {
             return Ok(exit_code::SIGNAL_BASE.saturating_add(signal));
         }
-        prepared = prepare(config, &mut asker, &slurm, &mut said) => prepared,
+        prepared = prepare(config, &mut asker, &slurm, &mut say) => prepared,
     };
-    for sentence in said {
-        (config.say)(&sentence);
-    }
+    config.say = say;
     let (run, asked) = match prepared {
         Ok(prepared) => prepared,
         Err(stop) => {
@@ -129,10 +128,10 @@ async fn prepare(
     config: &SupervisorConfig,
     files: &mut Files,
     slurm: &Slurm,
-    said: &mut Vec<String>,
+    say: &mut Say,
 ) -> Result<(Run, Asked), Stop> {
     let (run, oom_kill_step, addresses) = tokio::join!(
-        opening::open(config, files, said),
+        opening::open(config, files, slurm, say),
         slurm.srun_knows("--oom-kill-step"),
         slurm.addresses(&config.nodes),
     );
@@ -157,7 +156,7 @@ struct Driver<'a> {
     children: Children,
     slurm: Slurm,
     env: Vec<(std::ffi::OsString, std::ffi::OsString)>,
-    files: Option<Files>,
+    files: Rc<Mutex<Files>>,
     link: Option<Files>,
     messages: UnboundedSender<FromSupervisor>,
     outgoing: Option<UnboundedReceiver<FromSupervisor>>,
@@ -195,7 +194,7 @@ impl<'a> Driver<'a> {
             children,
             slurm,
             env,
-            files: Some(files),
+            files: Rc::new(Mutex::new(files)),
             link: Some(link),
             messages,
             outgoing: Some(outgoing),
@@ -224,6 +223,7 @@ impl<'a> Driver<'a> {
                 word = self.incoming.recv() => match word {
                     Some(Word::Event(event)) => events.push(event),
                     Some(Word::Version(version)) => self.version(&version),
+                    Some(Word::Stranger(why)) => self.stranger(&why),
                     None => {}
                 },
                 Some(_) = self.orders.join_next() => {}
@@ -354,32 +354,47 @@ impl<'a> Driver<'a> {
 
     fn read_result(&mut self) {
         let tell = self.events.clone();
-        let Some(mut files) = self.files.take() else {
-            let _ = tell.send(Word::Event(Event::Result(None)));
-            return;
-        };
+        let files = self.files.clone();
         let (id, token) = (self.run.id.clone(), self.token.clone());
         let options = opening::again(self.config, &id);
         tokio::task::spawn_local(async move {
-            let result = opening::result(&options, &mut files, &token).await;
+            let result = opening::result(&options, &mut *files.lock().await, &token).await;
             let _ = tell.send(Word::Event(Event::Result(result)));
         });
     }
 
-    /// Said once, where the agents run another file than we do.
+    /// The agents are of a version that cannot be talked with. They train all the same; nobody here hears of it.
+    fn stranger(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.told_version, true) {
+            (self.config.say)(&format!("warning: {why}: install one relight here and where the agents run"));
+        }
+    }
+
+    /// Said once: where the agents run another file than we do, or another version.
     fn version(&mut self, theirs: &str) {
-        let Some(image) = self.config.plan.line.image.as_ref().filter(|_| !self.told_version) else { return };
-        self.told_version = true;
-        let ours = env!("CARGO_PKG_VERSION");
-        let versions: &dyn Display = if theirs == ours {
-            &format!("relight {ours} there and here")
-        } else {
-            &format!("relight {theirs} there, {ours} here")
-        };
-        let image = image.clone();
-        (self.config.say)(&format!(
-            "agents run inside {image} ({versions}); Slurm is asked from the batch host"
-        ));
+        if std::mem::replace(&mut self.told_version, true) {
+            return;
+        }
+        if let Some(said) = versions(self.config.plan.line.image.as_deref(), theirs) {
+            (self.config.say)(&said);
+        }
+    }
+}
+
+/// What is said of the agents' version, if anything.
+fn versions(image: Option<&str>, theirs: &str) -> Option<String> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let versions = if theirs == ours {
+        format!("relight {ours} there and here")
+    } else {
+        format!("relight {theirs} there, {ours} here")
+    };
+    match image {
+        Some(image) => {
+            Some(format!("agents run inside {image} ({versions}); Slurm is asked from the batch host"))
+        }
+        None if theirs == ours => None,
+        None => Some(format!("warning: agents run another version ({versions})")),
     }
 }
 
@@ -395,4 +410,31 @@ fn signal(received: &Received) -> Option<Event> {
     let signal = u8::try_from(received.signal).ok()?;
     let terminal = received.code == SI_KERNEL;
     Some(Event::OsSignal { signal, terminal, user: received.code <= 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_differs_is_said_and_one_that_does_not_only_of_a_container() {
+        let ours = env!("CARGO_PKG_VERSION");
+        assert_eq!(versions(None, ours), None);
+        assert_eq!(
+            versions(None, "9.8.7"),
+            Some(format!("warning: agents run another version (relight 9.8.7 there, {ours} here)"))
+        );
+        assert_eq!(
+            versions(Some("llm.sqsh"), ours),
+            Some(format!(
+                "agents run inside llm.sqsh (relight {ours} there and here); Slurm is asked from the batch host"
+            ))
+        );
+        assert_eq!(
+            versions(Some("llm.sqsh"), "9.8.7"),
+            Some(format!(
+                "agents run inside llm.sqsh (relight 9.8.7 there, {ours} here); Slurm is asked from the batch host"
+            ))
+        );
+    }
 }

@@ -3,14 +3,18 @@
 use std::fmt::Display;
 use std::path::PathBuf;
 
+use tokio::time::Instant;
+
 use super::files::{Files, Refusal};
-use super::{RunName, SupervisorConfig};
+use super::{RunName, Say, SupervisorConfig};
 use crate::domain::exit_code;
 use crate::domain::ids::RunId;
 use crate::domain::ledger::Ledger;
 use crate::domain::record::{Outcome, Record};
 use crate::domain::spec::JobRef;
+use crate::domain::takeover::{self, Claim, Claimant, Inquiry, Verdict};
 use crate::net::secret::Secret;
+use crate::slurm::ask::Slurm;
 use crate::store::layout::{OpenOptions, Opened};
 use crate::sys::clock;
 use crate::sys::lock::{Holder, Lock, LockError};
@@ -60,15 +64,19 @@ impl From<Refusal> for Stop {
     }
 }
 
-/// Finds or makes the run directory. `said` gets what people should know.
+/// Finds or makes the run directory. `say` gets what people should know.
 pub(super) async fn open(
     config: &SupervisorConfig,
     files: &mut Files,
-    said: &mut Vec<String>,
+    slurm: &Slurm,
+    say: &mut Say,
 ) -> Result<Run, Stop> {
     match &config.name {
         RunName::Chosen(id) => match take(config, id)? {
-            Ok(lock) => open_one(config, files, id, lock, said).await,
+            Ok(lock) => {
+                leave_alone(config, files, slurm, id, say).await?;
+                open_one(config, files, id, lock, say).await
+            }
             Err(holder) => {
                 let by = holder.map(|holder| format!(" as pid {}", holder.pid)).unwrap_or_default();
                 let sentence = format!("run {id} is already running on this node{by}");
@@ -88,7 +96,7 @@ pub(super) async fn open(
                 // Whatever came of it: each command of this start of the job has another run.
                 let first = files.claim(&options, &claim(&config.job)).await?;
                 if first && !(*fresh && opened.previous.is_some()) {
-                    return settle(config, files, opened, (id, lock), said).await;
+                    return settle(config, files, opened, (id, lock), say).await;
                 }
             }
             let sentence = format!("there are {MOST} runs of job {}", config.job.id);
@@ -125,10 +133,46 @@ async fn open_one(
     files: &mut Files,
     id: &RunId,
     lock: Held,
-    said: &mut Vec<String>,
+    say: &mut Say,
 ) -> Result<Run, Stop> {
     let opened = files.open(&options(config, id)).await?;
-    settle(config, files, opened, (id.clone(), lock), said).await
+    settle(config, files, opened, (id.clone(), lock), say).await
+}
+
+/// Another job may have this run, and train: then it is none of ours. The ids that are counted hold the job's own.
+async fn leave_alone(
+    config: &SupervisorConfig,
+    files: &mut Files,
+    slurm: &Slurm,
+    id: &RunId,
+    say: &mut Say,
+) -> Result<(), Stop> {
+    let Ok(opened) = files.open(&again(config, id)).await else {
+        // What is wrong with it is said by whoever opens it in earnest.
+        return Ok(());
+    };
+    let Ok(ledger) = Ledger::resume(&opened.records) else { return Ok(()) };
+    let us = Claimant { node: &config.node, job: Some(&config.job), launch: "" };
+    let claim = takeover::claim(&ledger, us);
+    if let Some((sentence, hint)) = takeover::refusal(id.as_str(), &claim) {
+        return Err(Stop::refused(&sentence, &hint));
+    }
+    let Claim::Slurm { id: theirs } = claim else { return Ok(()) };
+    let (began, mut inquiry, mut said) = (Instant::now(), Inquiry::default(), false);
+    loop {
+        let answer = slurm.question(&takeover::question(&theirs)).await;
+        let answer = answer.as_ref().map(String::as_str).map_err(String::as_str);
+        match inquiry.judge(id.as_str(), &theirs, answer, began.elapsed()) {
+            Verdict::Take => return Ok(()),
+            Verdict::Refuse { sentence, hint } => return Err(Stop::refused(&sentence, &hint)),
+            Verdict::Wait => {
+                if !std::mem::replace(&mut said, true) {
+                    say(&format!("run {id} belongs to {theirs}, which is ending: waiting for its end"));
+                }
+                tokio::time::sleep(takeover::ASK_AGAIN).await;
+            }
+        }
+    }
 }
 
 /// A directory that was there continues its run, unless that has finished or was another one.
@@ -137,13 +181,13 @@ async fn settle(
     files: &mut Files,
     mut opened: Box<Opened>,
     (id, lock): (RunId, Held),
-    said: &mut Vec<String>,
+    say: &mut Say,
 ) -> Result<Run, Stop> {
     let options = options(config, &id);
     if let Some(previous) = &opened.previous {
         if previous.command != config.command {
             let aside = files.set_aside(&options.dir).await?;
-            said.push(format!(
+            say(&format!(
                 "run {id} had another command line: this is a new run; the earlier one lies in {}",
                 aside.display()
             ));

@@ -2,11 +2,12 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::unistd::{self, AccessFlags};
 
 /// What an error of a file call means for the caller.
@@ -130,9 +131,42 @@ pub fn link_count(file: &File) -> io::Result<u64> {
 
 /// Opens a plain file for reading. Anything else (a pipe would block) is refused.
 pub fn open_plain(path: &Path) -> io::Result<File> {
-    let flags = nix::fcntl::OFlag::O_NONBLOCK.bits();
+    let flags = OFlag::O_NONBLOCK.bits();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a plain file")) }
+}
+
+/// Reads a small plain file that a stranger may have made, at most `limit` bytes: a link, a pipe, a device, a
+/// directory and a longer file are errors, and none of them can make this wait. Also when it was changed last, in unix
+/// milliseconds.
+pub fn read_small(path: &Path, limit: usize) -> io::Result<(Vec<u8>, u64)> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(io::Error::other("not a plain file"));
+    }
+    let mut bytes = Vec::new();
+    let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+    file.take(most).read_to_end(&mut bytes)?;
+    if bytes.len() > limit {
+        return Err(io::Error::from(io::ErrorKind::FileTooLarge));
+    }
+    let changed = meta.mtime().saturating_mul(1_000).saturating_add(meta.mtime_nsec() / 1_000_000);
+    Ok((bytes, u64::try_from(changed).unwrap_or(0)))
+}
+
+/// Writes a plain file in the place of what it held; makes it, not its directory. A link, a pipe or a device is left
+/// alone and an error.
+pub fn write_small(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
+    let mut options = File::options();
+    let mut file = options.write(true).create(true).truncate(false).custom_flags(flags.bits()).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("not a plain file"));
+    }
+    file.set_len(0)?;
+    file.write_all(bytes)
 }
 
 /// Free bytes for an ordinary user on the file system of this path, or of the nearest directory above it that

@@ -22,6 +22,7 @@ trait Shuffle: Strategy<Value = std::collections::BTreeMap<u32, u32>> + Sized {
             incarnation: Incarnation(0),
             nproc,
             log_dir: String::new(),
+            role: format!("role{}", slot % 3),
         };
         self.prop_map(move |all| all.into_iter().map(member).collect::<Vec<_>>())
             .prop_shuffle()
@@ -35,13 +36,15 @@ proptest! {
     /// Ranks are 0..WORLD_SIZE, each once; group ranks are dense and in the order of the slots.
     #[test]
     fn ranks_are_a_bijection(world in worlds()) {
-        let mut ranks = BTreeSet::new();
+        let (mut ranks, mut roles) = (BTreeSet::new(), BTreeSet::new());
         let mut places = Vec::new();
         for member in &world.members {
             for local in 0..member.nproc {
                 let numbers = rank_numbers(&world, member.slot, LocalRank(local)).unwrap();
                 prop_assert!(ranks.insert(numbers.rank.0), "twice: {}", numbers.rank);
                 prop_assert!(numbers.rank.0 < numbers.world);
+                prop_assert!(roles.insert((member.role.clone(), numbers.role_rank.0)), "twice: {}", numbers.role_rank);
+                prop_assert!(numbers.role_rank.0 < numbers.role_world && numbers.role_rank <= numbers.rank);
                 prop_assert_eq!(numbers.local_world, member.nproc);
                 prop_assert!(numbers.group_rank.0 < numbers.groups);
                 places.push((member.slot, local, numbers.group_rank, numbers.rank));

@@ -10,10 +10,10 @@ use crate::support::wait::wait_for;
 use crate::support::{leftovers, procfs};
 
 /// A rank that is a wrapper: its program is a child, beside it a child that left its session and an orphan.
-const WRAPPER: &str = "setsid sleep 1000 & (setsid sleep 1000 &); sleep 1000 & \"$@\"; exit $?";
+pub const WRAPPER: &str = "setsid sleep 1000 & (setsid sleep 1000 &); sleep 1000 & \"$@\"; exit $?";
 
 /// The processes below the agent that are no workers, once there are as many as wanted.
-fn below_the_agent(running: &Running, wanted: usize) -> Vec<i32> {
+pub fn below_the_agent(running: &Running, wanted: usize) -> Vec<i32> {
     wait_for("the ranks and all below them", LONG, || {
         let agent = running.agent().ok_or("no agent")?;
         let found = procfs::below(agent).into_iter().filter(|p| p.state != 'Z' && !p.cmdline.contains(" __"));

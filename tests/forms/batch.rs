@@ -30,14 +30,15 @@ fn one_agent_on_each_node_and_the_code_is_the_runs() {
     assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
     assert!(
         ended.stderr.starts_with(
-            "relight: header asks for 2 tasks per node; starting 1 agent per node with all 4 cores\n"
+            "relight: header asks for 2 tasks per node; starting 1 agent per node with all 4 cores\n\
+             relight: ranks see SLURM_PROCID/LOCALID/NTASKS as under srun (--slurm-env task)\n"
         ),
         "{}",
         ended.stderr
     );
     assert_eq!(ranks(&job), ["0 4 0 n1", "1 4 0 n1", "2 4 0 n2", "3 4 0 n2"]);
     let calls = job.sruns();
-    assert_eq!(calls.len(), 1);
+    assert_eq!(calls.len(), 1, "{calls:#?}\n{}", ended.stderr);
     let (call, env) = (argv(&calls[0]), &calls[0]["env"]);
     assert!(
         call.starts_with(
@@ -154,21 +155,48 @@ fn agents_outlive_an_srun_that_is_killed() {
 #[test]
 fn the_users_own_line_stays_and_chooses_nodes() {
     let job = Job::new(3);
-    let script = job.script(SAY);
+    // Until the supervisor has heard from the agents.
+    let script = job.script(&format!("{SAY}\nwhile not os.path.exists('go'): time.sleep(0.02)"));
     let mut command = job.relight();
     command.args(["srun", "--label", "--container-image=llm.sqsh", "-w", "n[1,3]", "--"]);
     command.arg(crate::support::relight::binary()).args(["run", "--lost-after", "6"]).arg(script);
-    let ended = command.spawn().wait(LONG);
+    let running = command.spawn();
+    let version = env!("CARGO_PKG_VERSION");
+    let line = format!(
+        "relight: agents run inside llm.sqsh (relight {version} there and here); Slurm is asked from the batch host\n"
+    );
+    wait_for("the versions to be told", LONG, || {
+        let said = fs::read_to_string(job.scene.path("stderr")).unwrap_or_default();
+        if said.contains(&line) { Ok(()) } else { Err(said) }
+    });
+    fs::write(job.scene.path("exp/go"), "").unwrap();
+    let ended = running.wait(LONG);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let call = argv(&job.sruns()[0]);
     assert!(call.starts_with("--label --container-image=llm.sqsh --no-kill "), "{call}");
     assert!(call.contains(" --nodes=2 --ntasks=2 --nodelist=n[1,3] "), "{call}");
     assert_eq!(ranks(&job), ["0 2 0 n1", "1 2 0 n3"]);
-    let version = env!("CARGO_PKG_VERSION");
-    let line = format!(
-        "relight: agents run inside llm.sqsh (relight {version} there and here); Slurm is asked from the batch host\n"
-    );
-    assert!(ended.stderr.contains(&line), "{}", ended.stderr);
+    leftovers::assert_none(&job.scene);
+}
+
+/// The file that says where the coordinator is may be unreadable just then; Slurm's addresses of the nodes are known.
+#[test]
+fn without_a_hint_the_coordinator_is_found_by_its_ports() {
+    let job = Job::new(2);
+    let script = format!("{SAY}\nif os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': time.sleep(1000)");
+    let mut running = job.run(&script).spawn();
+    job.wait_for_lines("ranks", 2, &mut running);
+    let hint = job.scene.path("exp/.relight/7.0/coordinator");
+    fs::remove_file(&hint).unwrap();
+    fs::create_dir(&hint).unwrap();
+    let guardian = job.wait_for_step(1)["tasks"][1].as_i64().unwrap() as i32;
+    let agents: Vec<i32> =
+        procfs::below(guardian).iter().filter(|p| p.ppid == guardian).map(|p| p.pid).collect();
+    assert_eq!(agents.len(), 1, "{agents:?}");
+    kill(Pid::from_raw(agents[0]), Signal::SIGKILL).unwrap();
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    assert_eq!(ranks(&job).iter().filter(|rank| rank.contains(" 2 1 ")).count(), 2, "{:?}", ranks(&job));
     leftovers::assert_none(&job.scene);
 }
 
@@ -184,5 +212,81 @@ fn an_environment_of_the_users_own_choice_reaches_the_agents() {
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     assert_eq!(ranks(&job).len(), 2);
     assert!(ended.stderr.contains("finished"), "{}", ended.stderr);
+    leftovers::assert_none(&job.scene);
+}
+
+/// What of Slurm a rank sees, in one line of a file that all ranks append to.
+const SEES: &str =
+    "names = 'PROCID LOCALID NODEID NTASKS NPROCS NTASKS_PER_NODE TASKS_PER_NODE STEP_NODELIST GTIDS'.split()
+line = ' '.join([os.environ['RANK']] + [os.environ.get('SLURM_' + name, '-') for name in names])
+open('ranks', 'a').write(line + '\\n')";
+
+#[test]
+fn ranks_see_slurm_as_if_srun_had_started_them() {
+    for (mode, says, sees) in [
+        (
+            "task",
+            "ranks see SLURM_PROCID/LOCALID/NTASKS as under srun (--slurm-env task)",
+            [
+                "0 0 0 0 4 4 2 2(x2) n[1-2] 0,1",
+                "1 1 1 0 4 4 2 2(x2) n[1-2] 0,1",
+                "2 2 0 1 4 4 2 2(x2) n[1-2] 2,3",
+                "3 3 1 1 4 4 2 2(x2) n[1-2] 2,3",
+            ],
+        ),
+        (
+            "hide",
+            "ranks see no SLURM_PROCID/LOCALID/NTASKS (--slurm-env hide)",
+            ["0 - - - - - - - - -", "1 - - - - - - - - -", "2 - - - - - - - - -", "3 - - - - - - - - -"],
+        ),
+        (
+            "keep",
+            "ranks see SLURM_PROCID/LOCALID/NTASKS of their agent (--slurm-env keep)",
+            [
+                "0 0 0 0 2 - - - n[1-2] -",
+                "1 0 0 0 2 - - - n[1-2] -",
+                "2 1 0 1 2 - - - n[1-2] -",
+                "3 1 0 1 2 - - - n[1-2] -",
+            ],
+        ),
+    ] {
+        let job = Job::new(2);
+        let mut command = job.relight();
+        command.args(["run", "--lost-after", "6", "--slurm-env", mode]).arg(job.script(SEES));
+        command.env("SLURM_NTASKS_PER_NODE", "2").env("SLURM_NTASKS", "4").env("SLURM_CPUS_PER_TASK", "3");
+        let ended = command.spawn().wait(LONG);
+        assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+        assert_eq!(ended.stderr.lines().nth(1), Some(format!("relight: {says}").as_str()));
+        assert_eq!(ranks(&job), sees, "{mode}");
+        // The header's ranks are its tasks.
+        assert!(ended.stderr.contains(", OMP_NUM_THREADS=3\n"), "{}", ended.stderr);
+        leftovers::assert_none(&job.scene);
+    }
+}
+
+/// Where a rank stands: in the world, on its node, among the ranks of its role, and in Slurm.
+const STANDS: &str = "names = 'RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK GROUP_WORLD_SIZE'.split()
+names += 'ROLE_NAME ROLE_RANK ROLE_WORLD_SIZE SLURM_PROCID SLURM_LOCALID SLURM_TASKS_PER_NODE SLURM_GTIDS'.split()
+open('ranks', 'a').write(' '.join(os.environ[name] for name in names) + '\\n')";
+
+#[test]
+fn nodes_bring_other_numbers_of_ranks_and_other_roles() {
+    let job = Job::new(3);
+    job.leave("env-n1", r#"{"PET_NPROC_PER_NODE": "1", "PET_ROLE": "actor"}"#);
+    job.leave("env-n2", r#"{"PET_NPROC_PER_NODE": "3", "PET_ROLE": "learner"}"#);
+    job.leave("env-n3", r#"{"PET_NPROC_PER_NODE": "2", "PET_ROLE": "actor"}"#);
+    let ended = job.run(STANDS).spawn().wait(LONG);
+    assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
+    assert_eq!(
+        ranks(&job),
+        [
+            "0 6 0 1 0 3 actor 0 3 0 0 1,3,2 0",
+            "1 6 0 3 1 3 learner 0 3 1 0 1,3,2 1,2,3",
+            "2 6 1 3 1 3 learner 1 3 2 1 1,3,2 1,2,3",
+            "3 6 2 3 1 3 learner 2 3 3 2 1,3,2 1,2,3",
+            "4 6 0 2 2 3 actor 1 3 4 0 1,3,2 4,5",
+            "5 6 1 2 2 3 actor 2 3 5 1 1,3,2 4,5",
+        ]
+    );
     leftovers::assert_none(&job.scene);
 }

@@ -3,7 +3,9 @@
 srun, TERM to srun kills the step, srun's exit code says nothing, signals reach the tasks themselves only.
 
 FAKE_SLURM names a folder: srun.log (one JSON line a call), steps/N (pid of srun, pids of tasks), and what a test leaves
-there: `refuse` (srun fails with that code), `rc` (what srun returns), `old` (an srun without --oom-kill-step).
+there: `squeue.ID` (what squeue prints of that job or step), `refuse` (srun fails with that code), `rc` (what srun returns), `old` (an
+srun without --oom-kill-step), `stdout` (where the job's output goes), `silent` (scontrol cannot say it), `env-NODE` (variables of
+that node alone, as JSON).
 """
 
 import json
@@ -96,6 +98,7 @@ def srun(argv):
             SLURM_STEP_TASKS_PER_NODE=f"1(x{len(nodes)})", SLURM_PROCID=str(no), SLURM_NODEID=str(no), SLURM_LOCALID="0",
             SLURM_NTASKS=str(len(nodes)), SLURM_LAUNCH_NODE_IPADDR="127.0.0.1", XDG_RUNTIME_DIR=runtime,
         )  # fmt: skip
+        env.update(json.loads(read("env-" + node) or "{}"))
         tasks.append(subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL, start_new_session=True))
     step = {"srun": os.getpid(), "tasks": [task.pid for task in tasks], "nodes": nodes}
     with open(place + ".new", "w") as file:
@@ -130,8 +133,30 @@ def scancel(argv):
     return 0
 
 
+def squeue(argv):
+    with open(os.path.join(STATE, "squeue.log"), "a") as log:
+        log.write(json.dumps(argv) + "\n")
+    which = next(word.partition("=")[2] for word in argv if word.startswith(("--jobs=", "--steps=")))
+    said = read("squeue." + which)
+    if said is None:
+        print("slurm_load_jobs error: Invalid job id specified", file=sys.stderr)
+        return 1
+    if said.startswith("error"):
+        print(said, file=sys.stderr)
+        return 1
+    print(said)
+    return 0
+
+
 def scontrol(argv):
     assert argv[:2] == ["--oneliner", "show"], argv
+    if argv[2] == "job":
+        output = read("stdout")
+        if read("silent") is not None:
+            print("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", file=sys.stderr)
+            return 1
+        print(f"JobId={JOB} JobName=x y StdErr={output} StdIn=/dev/null StdOut={output} Power=" if output else f"JobId={JOB}")
+        return 0
     if argv[2] == "step":
         for number, step in steps().items():
             if any(alive(pid) for pid in step["tasks"]):
@@ -143,4 +168,4 @@ def scontrol(argv):
 
 
 if __name__ == "__main__":
-    sys.exit({"srun": srun, "scancel": scancel, "scontrol": scontrol}[os.path.basename(sys.argv[0])](sys.argv[1:]))
+    sys.exit({"srun": srun, "scancel": scancel, "scontrol": scontrol, "squeue": squeue}[os.path.basename(sys.argv[0])](sys.argv[1:]))

@@ -14,7 +14,10 @@
 mod support;
 
 mod batch;
+mod frameworks;
+mod places;
 mod prompt;
 mod refusals;
 mod slurm;
 mod stopping;
+mod takeover;

@@ -29,7 +29,7 @@ impl Job {
         let fake = bin.join("fake_slurm.py");
         fs::copy(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/forms/fake_slurm.py"), &fake).unwrap();
         fs::set_permissions(&fake, fs::Permissions::from_mode(0o755)).unwrap();
-        for name in ["srun", "scancel", "scontrol"] {
+        for name in ["srun", "scancel", "scontrol", "squeue"] {
             symlink(&fake, bin.join(name)).unwrap();
         }
         Self { scene, nodes }
@@ -90,10 +90,19 @@ impl Job {
 
     /// Every call of scancel, as one text.
     pub fn scancels(&self) -> Vec<String> {
+        self.calls("scancel.log")
+    }
+
+    /// Every call of squeue, as one text.
+    pub fn squeues(&self) -> Vec<String> {
+        self.calls("squeue.log")
+    }
+
+    fn calls(&self, log: &str) -> Vec<String> {
         let words = |call: &Value| {
             call.as_array().unwrap().iter().map(|word| word.as_str().unwrap().to_owned()).collect::<Vec<_>>()
         };
-        self.log("scancel.log").iter().map(|call| words(call).join(" ")).collect()
+        self.log(log).iter().map(|call| words(call).join(" ")).collect()
     }
 
     /// Waits until so many steps have tasks, and gives the pids of the newest one's.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::cluster::{Cluster, example};
 use crate::commit_log::CommitLog;
 use crate::journal::Journal;
@@ -146,6 +148,31 @@ impl<'a> Job<'a> {
         fs::read_to_string(self.file("stderr")).unwrap_or_default()
     }
 
+    fn run_file(&self, name: &str) -> String {
+        fs::read_to_string(self.runs.join(self.name).join(name)).unwrap_or_default()
+    }
+
+    /// How `status.json` says a node stands; empty while it says nothing of it.
+    pub fn standing(&self, node: u32) -> String {
+        let status: Value = serde_json::from_str(&self.run_file("status.json")).unwrap_or_default();
+        let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+        let found = nodes.iter().find(|n| n["node"] == format!("n{node}"));
+        found.and_then(|n| n["state"].as_str()).unwrap_or_default().to_owned()
+    }
+
+    /// Waits until `status.json` says so of a node.
+    pub fn stands(&self, node: u32, state: &str, limit: Duration) {
+        wait_for(&format!("n{node} to be called {state}"), limit, || match self.standing(node) {
+            now if now == state => Ok(()),
+            now => Err(format!("{now:?}\n{}", self.shown())),
+        });
+    }
+
+    /// What the events of this name say, in order.
+    pub fn events(&self, name: &str) -> Vec<Value> {
+        events_of(&self.runs.join(self.name), name)
+    }
+
     /// Waits until a rank of an attempt has done a step.
     pub fn reached(&self, attempt: u64, step: u64) {
         wait_for("a step", Duration::from_secs(60), || {
@@ -188,6 +215,25 @@ impl<'a> Job<'a> {
         cluster.nothing_left(nodes.to_vec(), Duration::from_secs(5));
         (ended, journal, log)
     }
+}
+
+/// What the events of this name say in a run directory, in order.
+pub fn events_of(run: &Path, name: &str) -> Vec<Value> {
+    let text = fs::read_to_string(run.join("events.jsonl")).unwrap_or_default();
+    let notes = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    notes.filter_map(|event| event["note"].get(name).cloned()).collect()
+}
+
+/// The kinds of the records in a run directory, in order.
+pub fn kinds_of(run: &Path) -> Vec<String> {
+    let mut files: Vec<PathBuf> =
+        fs::read_dir(run.join("journal")).unwrap().flatten().map(|e| e.path()).collect();
+    files.sort();
+    let kind = |file: &PathBuf| {
+        let record: Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+        record["kind"].as_str().map(str::to_owned)
+    };
+    files.iter().filter_map(kind).collect()
 }
 
 fn golden(training: Training) -> String {

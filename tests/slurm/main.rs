@@ -24,6 +24,8 @@ mod cluster;
 mod forms;
 mod job;
 mod losses;
+mod returns;
 mod stall;
 mod start;
 mod stories;
+mod torchrun;

@@ -1,63 +1,15 @@
 //! The run directory is on a file system that stands still for 30 s: nothing waits for it but what is written there.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
 use crate::job::{Job, SRUN, Training};
+use crate::support::freezer::Freezer;
 use crate::support::wait::wait_for;
 
 const STALL: Duration = Duration::from_secs(30);
-
-/// A file system of its own that can be frozen: every write to it then waits in the kernel, beyond every signal.
-struct Freezer {
-    folder: tempfile::TempDir,
-}
-
-impl Freezer {
-    /// `None`, and a line that says why, where none can be mounted.
-    fn new() -> Option<Self> {
-        let folder = tempfile::Builder::new().prefix("relight-freezer-").tempdir().unwrap();
-        let (image, place) = (folder.path().join("image"), folder.path().join("fs"));
-        fs::create_dir(&place).unwrap();
-        fs::File::create(&image).unwrap().set_len(64 << 20).unwrap();
-        let freezer = Self { folder };
-        for line in [
-            vec!["mkfs.ext4", "-q", "-F", image.to_str().unwrap()],
-            vec!["mount", "-o", "loop", image.to_str().unwrap(), place.to_str().unwrap()],
-        ] {
-            match Command::new(line[0]).args(&line[1..]).output() {
-                Ok(output) if output.status.success() => {}
-                other => {
-                    println!("skipped: no file system can be mounted here: {line:?}: {other:?}");
-                    return None;
-                }
-            }
-        }
-        Some(freezer)
-    }
-
-    fn place(&self) -> PathBuf {
-        self.folder.path().join("fs")
-    }
-
-    fn freeze(&self, yes: bool) {
-        let option = if yes { "-f" } else { "-u" };
-        let output = Command::new("fsfreeze").arg(option).arg(self.place()).output().unwrap();
-        assert!(output.status.success(), "{output:?}");
-    }
-}
-
-impl Drop for Freezer {
-    fn drop(&mut self) {
-        let place = self.place();
-        // Thawed already in a test that went well.
-        let _ = Command::new("fsfreeze").arg("-u").arg(&place).output();
-        let _ = Command::new("umount").arg("-l").arg(&place).output();
-    }
-}
 
 /// Ranks of the trainer on the nodes.
 fn ranks(cluster: &Cluster) -> Vec<(u32, i32)> {
@@ -70,18 +22,29 @@ fn ranks(cluster: &Cluster) -> Vec<(u32, i32)> {
     [1, 2].into_iter().flat_map(on).collect()
 }
 
+/// A run of two nodes whose run directory can be frozen.
+fn job<'a>(cluster: &'a Cluster, bound: &str, name: &'static str, steps: u64) -> Job<'a> {
+    fs::create_dir(Path::new(bound).join("runs")).unwrap();
+    let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
+    let training = Training { world: 4, steps, step_time: "0.1", ckpt_every: 10, args: &[] };
+    let options = ["--nproc-per-node=2", "--max-restarts=3"];
+    Job::start_in(cluster, &Path::new(bound).join("runs"), name, &launcher, &options, training)
+}
+
+fn all_stopped(cluster: &Cluster) {
+    wait_for("all ranks to be stopped", Duration::from_secs(10), || match ranks(cluster) {
+        left if left.is_empty() => Ok(()),
+        left => Err(format!("{left:?}")),
+    });
+}
+
 #[test]
 fn a_shared_directory_that_stalls_for_30_s_costs_no_beat_and_delays_no_kill() {
     let Some(freezer) = Freezer::new() else { return };
     let bound = freezer.place();
     let bound = bound.to_str().unwrap();
     let Some(cluster) = Cluster::with(2, &["--bind", bound]) else { return };
-    fs::create_dir(Path::new(bound).join("runs")).unwrap();
-    let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
-    let training = Training { world: 4, steps: 400, step_time: "0.1", ckpt_every: 10, args: &[] };
-    let options = ["--nproc-per-node=2", "--max-restarts=3"];
-    let job =
-        Job::start_in(&cluster, &Path::new(bound).join("runs"), "stalls", &launcher, &options, training);
+    let job = job(&cluster, bound, "stalls", 400);
     job.reached(0, 12);
     let began = Instant::now();
     freezer.freeze(true);
@@ -90,15 +53,65 @@ fn a_shared_directory_that_stalls_for_30_s_costs_no_beat_and_delays_no_kill() {
     job.reached(0, at + 90);
     let victim = ranks(&cluster).into_iter().rfind(|(node, _)| *node == 2).expect("ranks on the second node");
     cluster.signal_on(2, victim.1, "KILL");
-    wait_for("all ranks to be stopped", Duration::from_secs(10), || match ranks(&cluster) {
-        left if left.is_empty() => Ok(()),
-        left => Err(format!("{left:?}")),
-    });
+    all_stopped(&cluster);
     assert!(began.elapsed() < STALL, "the machine is too slow for this test: {:?}", began.elapsed());
     std::thread::sleep(STALL.saturating_sub(began.elapsed()));
     freezer.freeze(false);
     let (ended, journal, _) = job.finishes(Duration::from_secs(120), &[1, 2]);
     assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
     assert!(!ended.stderr.contains("is gone"), "no node was lost: {}", ended.stderr);
+    drop(cluster);
+}
+
+#[test]
+fn an_agent_that_starts_while_the_directory_stalls_waits_for_it() {
+    let Some(freezer) = Freezer::new() else { return };
+    let bound = freezer.place();
+    let bound = bound.to_str().unwrap();
+    let Some(cluster) = Cluster::with(2, &["--bind", bound]) else { return };
+    let job = job(&cluster, bound, "starts", 100);
+    job.reached(0, 12);
+    let began = Instant::now();
+    freezer.freeze(true);
+    let agent = cluster.agent_on(2);
+    cluster.signal_on(2, agent, "KILL");
+    all_stopped(&cluster);
+    // Its guardian has started another one, which is not there without the secret that lies in the directory.
+    assert_ne!(cluster.agent_on(2), agent);
+    assert!(began.elapsed() < STALL, "the machine is too slow for this test: {:?}", began.elapsed());
+    std::thread::sleep(STALL.saturating_sub(began.elapsed()));
+    freezer.freeze(false);
+    let (ended, journal, _) = job.finishes(Duration::from_secs(120), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+    drop(cluster);
+}
+
+#[test]
+fn a_stop_while_the_directory_stalls_ends_the_run() {
+    let Some(freezer) = Freezer::new() else { return };
+    let bound = freezer.place();
+    let bound = bound.to_str().unwrap();
+    let Some(cluster) = Cluster::with(2, &["--bind", bound]) else { return };
+    let job = job(&cluster, bound, "stops", 4000);
+    job.reached(0, 12);
+    freezer.freeze(true);
+    let guardian = cluster
+        .ours_on(1)
+        .into_iter()
+        .find(|(_, line)| line.contains("relight run") && !line.contains("srun"))
+        .expect("a guardian on the first node");
+    cluster.signal_on(1, guardian.0, "TERM");
+    all_stopped(&cluster);
+    // The end cannot be written: nobody waits for that. What tried to write is beyond any signal until the thaw.
+    wait_for("guardians and agents to end", Duration::from_secs(30), || {
+        let ours = [1, 2].into_iter().flat_map(|node| cluster.ours_on(node));
+        let left: Vec<_> = ours.filter(|(_, line)| !line.contains("__worker")).collect();
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    freezer.freeze(false);
+    cluster.nothing_left([1, 2], Duration::from_secs(10));
+    let (ended, _, _) = job.wait(Duration::from_secs(30));
+    // The code of a run that was stopped; the words for it may be lost with the worker that writes logs.
+    assert_eq!(ended.code, 143, "{}", ended.stderr);
     drop(cluster);
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::cluster::{Cluster, example};
 use crate::commit_log::CommitLog;
+use crate::support::jax;
 use crate::support::relight::Running;
 use crate::support::wait::wait_for;
 
@@ -91,7 +92,8 @@ fn path(cluster: &Cluster, first: &str) -> String {
     format!("{first}{}:{python}:/usr/local/bin:/usr/bin:/bin", shared.display())
 }
 
-fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
+/// Compares what people read with a golden file.
+pub fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
     let escape = |text: &str| text.replace('.', "\\.");
     let shared = escape(&cluster.shared().display().to_string());
     let python = escape(&cluster.python().display().to_string());
@@ -101,11 +103,17 @@ fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
         (python.as_str(), "[PYTHON]"),
         (r"python3(\.\d+)?\b", "python3"),
         (run.as_str(), "$1[JOB].$2"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", "[WHEN]"),
         (r"\d\d:\d\d:\d\d", "[TIME]"),
+        (r"pid \d+", "pid [PID]"),
+        (r"(gone after|again after|ran  +) \d+(\.\d+)? s", "$1 [SPAN]"),
+        (r#"(toy_trainer\.py(?::|", line ))\d+"#, "$1[LINE]"),
         (r"lost (\d+ min )?\d+(\.\d+)? s", "lost [SPAN]"),
         (r"no sign for \d+(\.\d+)? s", "no sign for [SPAN]"),
         (r"(stopped|SIGKILL) in \d+(\.\d+)? s", "$1 in [SPAN]"),
         (r"relight \d+\.\d+\.\d+\b", "relight [VERSION]"),
+        // The cores of a node's share for each rank.
+        (r"OMP_NUM_THREADS=\d+", "OMP_NUM_THREADS=[CORES]"),
     ];
     insta::with_settings!({ filters => filters, prepend_module_to_snapshot => false, omit_expression => true, snapshot_path => "snapshots" }, {
         insta::assert_snapshot!(name, text);
@@ -205,6 +213,8 @@ fn s7_a_header_with_one_task_per_gpu() {
     let batch = Batch::submit(&cluster, "task_per_gpu");
     let (code, shown) = batch.ends();
     assert_eq!(code, "0:0", "{shown}");
+    // What the header asks for a task.
+    assert!(shown.contains(", OMP_NUM_THREADS=1\n"), "{shown}");
     golden(&cluster, &batch.id, "s7_nodes", &shown);
     let mut srun = cluster.exec(&[]);
     srun.env("PATH", path(&cluster, ""));
@@ -214,6 +224,39 @@ fn s7_a_header_with_one_task_per_gpu() {
     assert_eq!(said.status.code(), Some(2), "{shown}");
     let ours: String = shown.lines().filter(|l| l.starts_with("relight")).map(|l| format!("{l}\n")).collect();
     golden(&cluster, "0", "s7_several_agents", &ours);
+}
+
+/// Joins as its manual says for Slurm, with no argument at all, and adds a number up over all ranks.
+const JAX: &str = "import os, pathlib
+os.environ['JAX_PLATFORMS'] = 'cpu'
+os.environ['JAX_CPU_COLLECTIVES_IMPLEMENTATION'] = 'gloo'
+import jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+told = os.environ['RANK'], os.environ['WORLD_SIZE']
+assert told == (str(jax.process_index()), str(jax.process_count())), told
+ranks = multihost_utils.process_allgather(jax.numpy.array([jax.process_index()]))
+pathlib.Path('jax-' + told[0]).write_text(str([int(rank) for rank in ranks.ravel()]))
+jax.distributed.shutdown()";
+
+#[test]
+fn s7_jax_finds_its_ranks_without_arguments() {
+    let Some(python) = jax::python() else { return };
+    let Some(cluster) = Cluster::with(2, &["--cpus", "8"]) else { return };
+    let shared = cluster.shared();
+    fs::write(shared.join("train.py"), JAX).unwrap();
+    let script = "#!/bin/bash\nexec relight run train.py\n";
+    fs::write(shared.join("jax.sbatch"), script).unwrap();
+    let mut sbatch = cluster.exec(&[]);
+    sbatch.env("PATH", path(&cluster, "")).env("PYTHON_EXEC", python);
+    sbatch.args(["sbatch", "--wait", "-N2", "--ntasks-per-node=2", "--output=jax.out", "jax.sbatch"]);
+    let said = sbatch.output().unwrap();
+    let shown = fs::read_to_string(shared.join("jax.out")).unwrap_or_default();
+    assert!(said.status.success(), "{said:?}\n{shown}");
+    for rank in 0..4 {
+        assert_eq!(fs::read_to_string(shared.join(format!("jax-{rank}"))).unwrap(), "[0, 1, 2, 3]");
+    }
+    cluster.nothing_left([1, 2], Duration::from_secs(5));
 }
 
 #[test]
@@ -235,7 +278,9 @@ fn s8_interactive_on_two_nodes() {
     let ended = Running::of(child, out, err).wait(LIMIT);
     let shown = ended.stdout.replace('\r', "");
     assert_eq!(ended.code, 130, "{shown}");
-    let ours: String = shown.lines().filter(|l| l.contains("relight:")).map(|l| format!("{l}\n")).collect();
+    // When the terminal shows the key that was pressed is its own business.
+    let ours = shown.lines().filter(|l| l.contains("relight:")).map(|l| l.trim_start_matches("^C"));
+    let ours: String = ours.map(|line| format!("{line}\n")).collect();
     golden(&cluster, "1", "s8_nodes", &ours);
     cluster.nothing_left([1, 2], Duration::from_secs(5));
 }
@@ -258,4 +303,69 @@ fn every_template_runs_as_it_stands() {
     }
     assert!(ran >= 6, "{ran} templates");
     cluster.nothing_left(1..=4, Duration::from_secs(5));
+}
+
+/// Writes what a rank sees of Slurm to a file of its own.
+const SEES: &str = "import json, os, pathlib
+view = {name: value for name, value in os.environ.items() if name.startswith(('SLURM_', 'PMI'))}
+pathlib.Path('sees-' + os.environ['RANK']).write_text(json.dumps(view))";
+
+/// The names and values of a rank, or of a task of a real `srun`.
+fn seen(cluster: &Cluster, rank: u32) -> Vec<(String, String)> {
+    let text = fs::read_to_string(cluster.shared().join(format!("sees-{rank}"))).unwrap();
+    let view: std::collections::BTreeMap<String, String> = serde_json::from_str(&text).unwrap();
+    view.into_iter().collect()
+}
+
+/// A rank's view of Slurm is compared with that of a task of `srun python`, name by name; the run lies beside the output.
+#[test]
+fn s7_ranks_see_what_tasks_of_srun_see() {
+    let Some(cluster) = Cluster::with(2, &["--cpus", "8"]) else { return };
+    let shared = cluster.shared();
+    fs::create_dir(shared.join("job logs")).unwrap();
+    fs::write(shared.join("sees.py"), SEES).unwrap();
+    fs::write(shared.join("plain.sh"), "#!/bin/bash\nRANK=$SLURM_PROCID exec python3 sees.py\n").unwrap();
+    let submit = |name: &str, line: &str| {
+        let script = shared.join(format!("{name}.sbatch"));
+        fs::write(&script, format!("#!/bin/bash\n{line}\n")).unwrap();
+        let mut sbatch = cluster.exec(&[]);
+        sbatch.env("PATH", path(&cluster, "")).args(["sbatch", "--wait", "--parsable", "-N2"]);
+        sbatch.args([
+            "--ntasks-per-node=4",
+            "--cpus-per-task=2",
+            &format!("--output=job logs/{name}-%j.out"),
+        ]);
+        let said = sbatch.arg(script).output().unwrap();
+        let id = String::from_utf8_lossy(&said.stdout).trim().to_owned();
+        let shown = fs::read_to_string(shared.join(format!("job logs/{name}-{id}.out"))).unwrap_or_default();
+        assert!(said.status.success(), "{said:?}\n{shown}");
+        (id, (0..8).map(|rank| seen(&cluster, rank)).collect::<Vec<_>>())
+    };
+    let (_, plain) = submit("plain", "srun --cpus-per-task=2 bash plain.sh");
+    // Whatever becomes of the line's own output.
+    let (id, ranks) = submit("ours", "exec relight run sees.py > other.out 2>&1");
+    assert!(shared.join(format!("job logs/.relight/{id}.0/run.json")).is_file());
+    assert!(!shared.join(".relight").exists());
+    // Of another job, of another step, of the agent's own srun, or of the process itself.
+    let differs = |name: &str| {
+        let own = ["SLURM_JOB_ID", "SLURM_JOBID", "SLURM_JOB_NAME", "SLURM_STEP_ID", "SLURM_STEPID"];
+        let process =
+            ["SLURM_TASK_PID", "SLURM_SCRIPT_CONTEXT", "SLURM_JOB_START_TIME", "SLURM_JOB_END_TIME"];
+        let srun = ["SLURM_SRUN_COMM_PORT", "SLURM_STEP_LAUNCHER_PORT", "SLURM_DISTRIBUTION"];
+        let bound = ["SLURM_CPU_BIND", "SLURM_MPI_TYPE", "SLURM_LAUNCH_NODE_IPADDR", "SLURM_UMASK"];
+        own.iter().chain(&process).chain(&srun).any(|known| name == *known)
+            || bound.iter().any(|known| name.starts_with(known))
+            || name.starts_with("PMI")
+    };
+    for (rank, (task, ours)) in plain.iter().zip(&ranks).enumerate() {
+        let of = |view: &[(String, String)]| -> Vec<(String, String)> {
+            view.iter().filter(|(name, _)| !differs(name)).cloned().collect()
+        };
+        let (task, ours) = (of(task), of(ours));
+        let missing: Vec<_> = task.iter().filter(|pair| !ours.contains(pair)).collect();
+        assert!(missing.is_empty(), "rank {rank} does not see {missing:?}; it sees {ours:?}");
+        assert!(task.iter().any(|(name, value)| name == "SLURM_PROCID" && *value == rank.to_string()));
+    }
+    assert!(ranks.iter().flatten().all(|(name, _)| !name.starts_with("PMI")));
+    cluster.nothing_left([1, 2], Duration::from_secs(5));
 }

@@ -13,6 +13,7 @@
 mod support;
 
 mod console;
+mod error_files;
 mod inspecting;
 mod refusals;
 mod signals;
@@ -101,8 +102,10 @@ fn filters(scene: &Scene) -> Vec<(String, &'static str)> {
         (literal(Path::new(env!("CARGO_MANIFEST_DIR"))), "[REPOSITORY]"),
         (pattern(r"python \S+ \(PATH\)"), "python [PYTHON] (PATH)"),
         (pattern(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}"), "[STAMP]"),
+        (pattern(r"\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d"), "[STAMP]"),
         (pattern(r"\d\d:\d\d:\d\d"), "[TIME]"),
-        (pattern(r"pid \d+"), "pid [PID]"),
+        (pattern(r"OMP_NUM_THREADS=\d+"), "OMP_NUM_THREADS=[CORES]"),
+        (pattern(r"pid(:?) \d+"), "pid$1 [PID]"),
         (pattern(r"\b\d+(\.\d+)? s\b"), "[N] s"),
         (pattern(r"\b\d+(\.\d+)? (k?B)\b"), "[SIZE]"),
     ]

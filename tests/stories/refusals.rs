@@ -251,8 +251,7 @@ fn a_file_system_that_fills_up() {
         let ended = launcher.wait(super::LONG);
         let (_, replay) = look(&scene, &["events", "--replay"]);
         drop(room);
-        let last =
-            if room_comes_back { "attempt 1 running" } else { "first failure: rank 0 (local rank 0, " };
+        let last = if room_comes_back { "attempt 1 running" } else { "  rank      : 0 (local_rank: 0)\n" };
         assert!(ended.stderr.contains(last), "{}", ended.stderr);
         assert!(ended.stderr.contains("ENOSPC, No space left on device; trying again"), "{}", ended.stderr);
         assert_eq!(ended.code, i32::from(!room_comes_back), "{}", ended.stderr);

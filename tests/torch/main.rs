@@ -10,8 +10,17 @@
     clippy::unwrap_used
 )]
 
+mod parser;
+mod environment;
+mod lightning;
+#[allow(dead_code)]
+#[path = "../forms/slurm.rs"]
+mod slurm;
 #[path = "../support/mod.rs"]
 mod support;
+
+mod record;
+mod store;
 
 use std::ffi::OsString;
 use std::fs;

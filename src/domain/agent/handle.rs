@@ -13,7 +13,7 @@ use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
 use super::super::wire::{AgentMsg, CoordinatorMsg, RefusedWhy, StopOrder, ToAgent, World};
 use super::signals::Heard;
-use super::state::{Agent, GONE, Goal, Joining, LONGEST_JOIN, Life, Local, Phase, QUIT, RESEND, Team};
+use super::state::{Agent, GONE, Goal, Joining, LONGEST_JOIN, Life, Local, Phase, QUIT, RESEND, Said, Team};
 use super::{Effect, Event, Scope, Seat};
 
 impl Agent {
@@ -30,13 +30,14 @@ impl Agent {
             Event::SpawnFailed { op, errno, what } => {
                 let exit = ExitKind::NeverStarted { errno, what };
                 match self.seat(op) {
-                    Some(local) => self.ended(now, local, exit, now.boot, String::new(), String::new(), out),
+                    Some(local) => self.ended(now, local, exit, now.boot, Said::default(), out),
                     None => out.note(Note::UnknownOp { op }),
                 }
             }
-            Event::RankExited { attempt, local_rank, kind, at, summary, words } => {
+            Event::RankExited { attempt, local_rank, kind, at, summary, words, recorded } => {
                 if self.team.as_ref().is_some_and(|t| t.attempt == attempt) {
-                    self.ended(now, local_rank, kind, at, summary, words, out);
+                    let said = Said { summary, words, recorded };
+                    self.ended(now, local_rank, kind, at, said, out);
                 } else {
                     out.note(Note::Dropped { stale: Stale::Attempt });
                 }
@@ -351,15 +352,13 @@ impl Agent {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one end of one rank; the event's own fields")]
     fn ended(
         &mut self,
         now: Now,
         local_rank: LocalRank,
         exit: ExitKind,
         at: BootTime,
-        summary: String,
-        words: String,
+        said: Said,
         out: &mut Outbox<Effect>,
     ) {
         let Some(team) = &mut self.team else { return };
@@ -371,7 +370,7 @@ impl Agent {
         // The guardian kills at the end of the grant, also while this agent is stopped: no evidence.
         local.ours |= at >= self.grant;
         out.note(Note::RankEnded { attempt, rank: local.rank, how: exit.to_string(), ours: local.ours });
-        local.life = Life::Ended { exit, at, summary, words };
+        local.life = Life::Ended { exit, at, said };
         match self.phase {
             Phase::Spawning => self.settle_spawning(now, out),
             Phase::Running => self.settle_running(now, Some(local_rank), out),
@@ -416,8 +415,13 @@ impl Agent {
                 self.leave(code, out);
             } else {
                 self.leaving = Some(code);
-                let grace_ms = self.numbers().leave_ms;
+                let explicit = self.spec.as_ref().and_then(|spec| spec.shutdown_timeout_ms);
+                let grace_ms = explicit.unwrap_or(self.numbers().leave_ms);
                 self.stop(now, StopOrder { signal, grace_ms }, out);
+                if let Phase::Asking { until } = self.phase {
+                    // Nobody is looked for any more; the ranks have the time that they were given.
+                    self.orphan = self.orphan.map(|at| at.max(until));
+                }
             }
         }
     }
@@ -513,5 +517,6 @@ fn refused_code(why: &RefusedWhy) -> u8 {
     match why {
         RefusedWhy::Ended(code) => *code,
         RefusedWhy::OtherStore | RefusedWhy::Evicted => 1,
+        RefusedWhy::SameName => super::super::exit_code::USAGE,
     }
 }

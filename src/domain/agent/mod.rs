@@ -12,10 +12,13 @@ mod handle;
 pub(super) mod signals;
 mod state;
 mod stop;
+#[cfg(test)]
+mod tests;
 
 pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};
 
+use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
 use super::spec::Offer;
@@ -64,6 +67,8 @@ pub enum Event {
         summary: String,
         /// Traceback or last lines, at most 8 KiB.
         words: String,
+        /// It left an error file that can be read.
+        recorded: Option<Recorded>,
     },
     /// Everything below the agent that is no worker was killed and reaped.
     Swept {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::error_file::Recorded;
 use super::super::exit::ExitKind;
 use super::super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, StoreId, Term};
 use super::super::ledger::Ledger;
@@ -69,12 +70,20 @@ pub(super) struct Local {
     pub(super) ours: bool,
 }
 
+/// What a rank said of its end.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Said {
+    pub(super) summary: String,
+    pub(super) words: String,
+    pub(super) recorded: Option<Recorded>,
+}
+
 /// Where a rank is in its life.
 #[derive(Clone, Debug)]
 pub(super) enum Life {
     Spawning,
     Alive,
-    Ended { exit: ExitKind, at: BootTime, summary: String, words: String },
+    Ended { exit: ExitKind, at: BootTime, said: Said },
 }
 
 /// The ranks of the newest attempt that was started here; kept for reports after their end.
@@ -263,15 +272,16 @@ impl Agent {
     pub(super) fn exit(&self, now: Now, local_rank: LocalRank) -> Option<ExitReport> {
         let l = self.team.as_ref()?.ranks.get(&local_rank)?;
         match &l.life {
-            Life::Ended { exit, at, summary, words } => Some(ExitReport {
+            Life::Ended { exit, at, said } => Some(ExitReport {
                 local_rank,
                 pid: l.pid,
                 exit: exit.clone(),
                 ours: l.ours,
                 at: *at,
                 ago_ms: u64::try_from(now.boot.since(*at).as_millis()).unwrap_or(u64::MAX),
-                summary: summary.clone(),
-                words: words.clone(),
+                summary: said.summary.clone(),
+                words: said.words.clone(),
+                recorded: said.recorded,
             }),
             Life::Spawning | Life::Alive => None,
         }

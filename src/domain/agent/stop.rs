@@ -7,7 +7,7 @@ use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::time::Now;
 use super::super::wire::{CoordinatorMsg, StopOrder, Survivor};
-use super::state::{Agent, Goal, Life, Phase, RESEND};
+use super::state::{Agent, Goal, Life, Phase, RESEND, Said};
 use super::{Effect, Scope};
 
 impl Agent {
@@ -76,7 +76,7 @@ impl Agent {
             // The sweep saw them go, their statuses went to somebody else.
             for local in team.ranks.values_mut().filter(|l| !matches!(l.life, Life::Ended { .. })) {
                 let exit = super::super::exit::ExitKind::Signal { no: 9, core: false };
-                local.life = Life::Ended { exit, at: now.boot, summary: String::new(), words: String::new() };
+                local.life = Life::Ended { exit, at: now.boot, said: Said::default() };
             }
         }
         self.survivors = survivors;

@@ -3,14 +3,17 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use super::super::error_file;
 use super::super::exit::ExitKind;
 use super::super::first_failure::{Seen, Standing, TIE, first_failure};
-use super::super::ids::{Attempt, NodeName};
+use super::super::ids::{Attempt, NodeName, Rank};
 use super::super::mutant::Mutant;
 use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::policy::{self, Broken};
-use super::super::record::{Body, Break, Cause, Decision, FirstFailure, Incident, Outcome, Victim};
+use super::super::record::{
+    Body, Break, Cause, Decision, FirstFailure, Incident, MAX_OTHERS, Member, Outcome, Victim,
+};
 use super::super::rendezvous;
 use super::super::time::{BootTime, Now};
 use super::super::torch_store::seen::Reach;
@@ -18,6 +21,9 @@ use super::super::wire::ExitReport;
 use super::Effect;
 use super::doubt::REDIAL;
 use super::state::{Breaking, Coordinator, Peer, Phase, Want};
+
+/// An attempt and its nodes.
+pub(super) type WorldOf<'a> = (Attempt, &'a [Member]);
 
 /// What broke a world.
 enum What {
@@ -29,6 +35,8 @@ enum What {
     Gone(NodeName),
     /// The ranks of a node are gone with its grant.
     RanOut(NodeName),
+    /// A process of an earlier world survived SIGKILL on a node of one that has not begun.
+    Dirty(NodeName),
 }
 
 impl Coordinator {
@@ -68,10 +76,29 @@ impl Coordinator {
             let what = if failed { What::Failed } else { What::RanOut(node.clone()) };
             self.break_world(now, what, out);
         }
-        if let Some(broke) = self.breaking.as_mut().filter(|b| b.attempt == attempt)
-            && self.busy.is_empty()
+        self.note_all_stopped(now);
+        self.dirtied(now, node, out);
+    }
+
+    /// Nobody has ranks of the world that broke any more, whoever was the last to say so.
+    pub(super) fn note_all_stopped(&mut self, now: Now) {
+        if self.busy.is_empty()
+            && let Some(broke) = &mut self.breaking
         {
             broke.stopped.get_or_insert(now.boot);
+        }
+    }
+
+    /// A world that has not begun never will with this node: another one is opened.
+    fn dirtied(&mut self, now: Now, node: &NodeName, out: &mut Outbox<Effect>) {
+        let dirty = self.peers.get(node).is_some_and(|p| !p.survivors.is_empty());
+        let planned = self.phase == Phase::Starting && self.start_sent.is_none();
+        if dirty
+            && planned
+            && self.ledger.member(node).is_some()
+            && self.ledger.attempt().is_some_and(|attempt| self.may_break(attempt))
+        {
+            self.break_world(now, What::Dirty(node.clone()), out);
         }
     }
 
@@ -128,8 +155,11 @@ impl Coordinator {
         self.next_incident = incident.saturating_add(1);
         let ends = std::mem::take(&mut self.ends);
         let (first, since) = match what {
-            What::Failed => self.blame(now, &ends.values().cloned().collect::<Vec<_>>()),
-            What::Lost(_) | What::Gone(_) | What::RanOut(_) => (None, now.boot),
+            What::Failed => {
+                let members = self.ledger.world().map_or(&[][..], |w| &w.members);
+                self.blame(now, (attempt, members), &ends.values().cloned().collect::<Vec<_>>())
+            }
+            What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
         let suspects = match &first {
@@ -147,7 +177,11 @@ impl Coordinator {
             first: first.filter(|_| !open),
             lost: match &what {
                 What::Lost(node) => vec![node.clone()],
-                What::Failed | What::Gone(_) | What::RanOut(_) => Vec::new(),
+                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => Vec::new(),
+            },
+            dirty: match &what {
+                What::Dirty(node) => Some(node.clone()),
+                _ => None,
             },
             verdict: None,
             suspects,
@@ -230,7 +264,7 @@ impl Coordinator {
     /// What broke the world, as soon as that can be told.
     fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
-        let first = self.blame(now, &ends).0;
+        let first = self.blame(now, broke.world(), &ends).0;
         if first.as_ref().is_some_and(|f| !lost_its_peer(f)) {
             return Some((What::Failed, first));
         }
@@ -264,8 +298,9 @@ impl Coordinator {
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
+        let dirty = broke.dirty.clone();
         let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
-        let broken = Broken { first: first.as_ref(), gone: &lost, ran_ms, spares };
+        let broken = Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), ran_ms, spares };
         let verdict = policy::decide(&self.ledger, &broken);
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
@@ -323,28 +358,16 @@ impl Coordinator {
                 out.note(Note::GrantRanOut { node: node.clone(), attempt, incident });
             }
             // The loss itself was said when it was noticed.
-            (What::Lost(_) | What::Failed, None) => {}
+            (What::Lost(_) | What::Failed | What::Dirty(_), None) => {}
         }
     }
 
     /// The first failure among these ends, and when it was.
-    fn blame(&self, now: Now, ends: &[Seen]) -> (Option<FirstFailure>, BootTime) {
+    fn blame(&self, now: Now, world: WorldOf<'_>, ends: &[Seen]) -> (Option<FirstFailure>, BootTime) {
         let earliest =
             ends.iter().filter(|s| !s.report.ours && !s.report.exit.is_success()).map(|s| s.at).min();
         let since = earliest.unwrap_or(now.boot);
-        let first = first_failure(ends).and_then(|i| ends.get(i)).map(|s| {
-            let ago = u64::try_from(now.boot.since(s.at).as_millis()).unwrap_or(0);
-            FirstFailure {
-                rank: s.rank,
-                local_rank: s.report.local_rank.0,
-                node: s.node.clone(),
-                pid: s.report.pid,
-                exit: s.report.exit.clone(),
-                wall_ms: now.wall_ms.saturating_sub(ago),
-                summary: summary(&s.report),
-                words: s.report.words.clone(),
-            }
-        });
+        let first = first_failure(ends).and_then(|i| ends.get(i)).map(|s| failure(now, world, s));
         (first, since)
     }
 
@@ -366,7 +389,7 @@ impl Coordinator {
         }
         let broke = self.settling.remove(0);
         let incident = self.verdict_of(now, &broke);
-        let mut why = incident_why(&incident);
+        let mut why = incident_why(&incident, broke.dirty.as_ref());
         why.extend(broke.reach.as_ref().and_then(Reach::sentence));
         // No attempt record tells why nothing was started again.
         if matches!(incident.decision, Decision::Stop { .. }) {
@@ -377,10 +400,11 @@ impl Coordinator {
 
     fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
-        let settled = if broke.first.is_some() { self.blame(now, &ends).0 } else { None };
+        let settled = if broke.first.is_some() { self.blame(now, broke.world(), &ends).0 } else { None };
         let first = settled.or_else(|| broke.first.clone());
         // The loss of a node explains the ranks that lost their peers, whoever was heard first.
-        let first = first.filter(|f| broke.lost.is_empty() || !lost_its_peer(f));
+        let blames = self.config.mutants.has(Mutant::BlameVictim);
+        let first = first.filter(|f| blames || broke.lost.is_empty() || !lost_its_peer(f));
         let root = first.as_ref().map(|f| f.rank);
         let victims = ends.iter().filter(|s| Some(s.rank) != root).map(|s| Victim {
             rank: s.rank,
@@ -395,6 +419,7 @@ impl Coordinator {
             first_failure: first,
             lost: broke.lost.clone(),
             victims: victims.collect(),
+            others: others(now, broke.world(), root, &ends),
             // Without one the run was ended before it could be decided.
             decision: broke.verdict.as_ref().map_or(Decision::Restart, |v| v.decision.clone()),
             stopped_ms: ms(broke.stopped.unwrap_or(now.boot)),
@@ -403,18 +428,49 @@ impl Coordinator {
     }
 }
 
+/// One end as it is written down.
+fn failure(now: Now, (attempt, members): WorldOf<'_>, end: &Seen) -> FirstFailure {
+    let (report, local_rank) = (&end.report, end.report.local_rank);
+    let ago = u64::try_from(now.boot.since(report.moment(end.at)).as_millis()).unwrap_or(0);
+    let dir = members.iter().find(|m| m.node == end.node).map_or("", |m| m.log_dir.as_str());
+    let noted = report.recorded.filter(|_| !dir.is_empty());
+    FirstFailure {
+        rank: end.rank,
+        local_rank: local_rank.0,
+        node: end.node.clone(),
+        pid: report.pid,
+        exit: report.exit.clone(),
+        wall_ms: now.wall_ms.saturating_sub(ago),
+        summary: summary(report),
+        words: report.words.clone(),
+        error_file: noted.map(|_| error_file::path(dir, attempt, local_rank)).unwrap_or_default(),
+        recorded_s: report.recorded.and_then(|recorded| recorded.at_s),
+    }
+}
+
+/// Who else ended by itself, as the report lists them.
+fn others(now: Now, world: WorldOf<'_>, root: Option<Rank>, ends: &[Seen]) -> Vec<FirstFailure> {
+    let own = |s: &&Seen| !s.report.ours && !s.report.exit.is_success() && Some(s.rank) != root;
+    let mut others: Vec<&Seen> = ends.iter().filter(own).collect();
+    others.sort_by_key(|s| (s.report.moment(s.at), s.rank));
+    let listed = others.into_iter().take(MAX_OTHERS);
+    let brief = |s: &Seen| FirstFailure { words: String::new(), ..failure(now, world, s) };
+    listed.map(brief).collect()
+}
+
 fn lost_its_peer(first: &FirstFailure) -> bool {
     // Without words of its own the summary only says how it ended.
     let summary = if first.summary == first.exit.evidence("") { "" } else { &first.summary };
     Standing::of(&first.exit, summary, &first.words) == Standing::PeerLost
 }
 
-fn incident_why(incident: &Incident) -> Vec<String> {
+fn incident_why(incident: &Incident, dirty: Option<&NodeName>) -> Vec<String> {
     let mut why = Vec::new();
     if let Some(first) = &incident.first_failure {
         why.push(first.sentence());
     }
     why.extend(incident.lost.iter().map(|n| format!("{n} was lost")));
+    why.extend(dirty.map(policy::dirty));
     if why.is_empty() {
         why.push("an agent died and its ranks with it".to_owned());
     }

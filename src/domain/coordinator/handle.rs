@@ -204,7 +204,7 @@ impl Coordinator {
             out.note(Note::PassedOver { nodes: passed, leads: self.config.node.clone() });
         }
         out.put(Effect::Lead { term: record.term, voters: lead.voters.clone() });
-        self.begin_probe(out);
+        self.begin_probe(now, out);
         self.phase = Phase::Gathering;
         self.want = Some(Want {
             since: now.boot,
@@ -253,6 +253,7 @@ impl Coordinator {
         let lost = Duration::from_millis(numbers.lost_ms);
         let passed = |since: BootTime, ms: u64| now.boot.since(since) >= Duration::from_millis(ms);
         self.busy.retain(|_, b| b.over_at.is_none_or(|at| now.boot < at));
+        self.note_all_stopped(now);
         if self.append.as_ref().is_some_and(|f| passed(f.since, store)) && !self.is_closed() {
             let sentence = "the run directory could not be written for too long".to_owned();
             self.end(now, Outcome::Failed, 1, sentence, out);
@@ -286,6 +287,7 @@ impl Coordinator {
         }
         self.removal_overdue(now, out);
         self.look_into_doubts(now, out);
+        self.probe_again(now, out);
         self.ask_for_agents(now, out);
         self.parting(now, out);
         if self.resend.is_some_and(|at| now.boot >= at) {

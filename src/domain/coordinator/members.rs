@@ -32,7 +32,8 @@ impl Coordinator {
         let was_lost = earlier.is_some_and(|p| p.lost);
         // One that never came has no life.
         let returns = earlier.is_some_and(|p| p.lost && p.incarnation != Incarnation::default());
-        if let Some(why) = self.refusal(&node, store.is_some() && store != self.config.store) {
+        let why = self.refusal(&node, store.is_some() && store != self.config.store);
+        if let Some(why) = why.or_else(|| self.same_name(&node, incarnation, &clean_of)) {
             return self.refuse(node, incarnation, sent, why, out);
         }
         self.check_proof(&node, proof, out);
@@ -112,6 +113,18 @@ impl Coordinator {
             _ if self.ledger.is_evicted(node) => Some(RefusedWhy::Evicted),
             _ => None,
         }
+    }
+
+    /// Another machine of this name is here: what comes is no later life of its agent.
+    fn same_name(
+        &self,
+        node: &NodeName,
+        incarnation: Incarnation,
+        clean_of: &[Incarnation],
+    ) -> Option<RefusedWhy> {
+        let there = self.peers.get(node).filter(|p| self.config.distinct && !p.lost && !p.left)?;
+        let other = ![incarnation, Incarnation::default()].contains(&there.incarnation);
+        (other && !clean_of.contains(&there.incarnation)).then_some(RefusedWhy::SameName)
     }
 
     fn refuse(
@@ -238,7 +251,11 @@ impl Coordinator {
     }
 
     pub(super) fn survived(&mut self, node: &NodeName, survivors: Vec<Survivor>, out: &mut Outbox<Effect>) {
+        let placed = self.ledger.member(node).is_some();
         let Some(peer) = self.peers.get_mut(node) else { return };
+        if survivors.is_empty() && !peer.survivors.is_empty() {
+            out.note(Note::NodeBack { node: node.clone(), spare: !placed });
+        }
         if !survivors.is_empty() && peer.survivors != survivors {
             let list = survivors.iter().map(|s| (s.pid, s.state)).collect();
             out.note(Note::NodeDirty { node: node.clone(), survivors: list });

@@ -20,7 +20,7 @@ mod reach;
 mod state;
 mod supervised;
 
-pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY};
+pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY, Standing};
 
 use std::time::Duration;
 

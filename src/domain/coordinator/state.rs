@@ -59,6 +59,8 @@ pub struct CoordinatorConfig {
     pub store: Option<StoreId>,
     /// What its hint says: a node that reads it knows it.
     pub proof: Option<u64>,
+    /// Names of nodes are what machines call themselves, and two may have the same: nobody's lock tells them apart.
+    pub distinct: bool,
     /// A snapshot follows after so many records.
     pub snapshot_every: u64,
     /// For nonces.
@@ -92,6 +94,35 @@ impl Peer {
     /// It can be in the next world.
     pub(super) fn usable(&self) -> bool {
         self.heard() && self.survivors.is_empty()
+    }
+}
+
+/// How a node stands, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It has a place in the newest world.
+    Active,
+    /// It waits for one.
+    Spare,
+    /// Nothing is heard of it.
+    Lost,
+    /// A process of an earlier attempt survived SIGKILL there.
+    Dirty,
+    /// It was taken out of the run.
+    Evicted,
+}
+
+impl Standing {
+    /// The word for it.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Spare => "spare",
+            Self::Lost => "lost",
+            Self::Dirty => "dirty",
+            Self::Evicted => "evicted",
+        }
     }
 }
 
@@ -148,6 +179,8 @@ pub(super) struct Breaking {
     pub(super) ran_ms: u64,
     pub(super) first: Option<FirstFailure>,
     pub(super) lost: Vec<NodeName>,
+    /// The node for whose sake this world never began.
+    pub(super) dirty: Option<NodeName>,
     /// None before it is decided.
     pub(super) verdict: Option<Verdict>,
     /// Members that were missing when a rank lost its peer.
@@ -161,6 +194,13 @@ pub(super) struct Breaking {
     pub(super) running: Option<BootTime>,
     /// Who had come to its store.
     pub(super) reach: Option<Reach>,
+}
+
+impl Breaking {
+    /// The world that broke.
+    pub(super) fn world(&self) -> super::breaking::WorldOf<'_> {
+        (self.attempt, &self.members)
+    }
 }
 
 /// How the run will end.
@@ -314,6 +354,23 @@ impl Coordinator {
         self.peers.iter().filter(|(_, p)| p.usable()).map(|(node, _)| node.clone()).collect()
     }
 
+    /// Every node that ever came, and how it stands, in order of their names. One that is away for a moment is left out.
+    #[must_use]
+    pub fn standing(&self) -> Vec<(NodeName, Standing)> {
+        let came = self.peers.iter().filter(|(_, p)| p.incarnation != Incarnation::default());
+        let standing = |node: &NodeName, peer: &Peer| {
+            Some(match peer {
+                _ if self.ledger.is_evicted(node) => Standing::Evicted,
+                p if p.lost => Standing::Lost,
+                p if !p.heard() => return None,
+                p if !p.survivors.is_empty() => Standing::Dirty,
+                _ if self.ledger.slot(node).is_some() => Standing::Active,
+                _ => Standing::Spare,
+            })
+        };
+        came.filter_map(|(node, peer)| Some((node.clone(), standing(node, peer)?))).collect()
+    }
+
     /// This life of the agent of a node is the admitted one.
     #[must_use]
     pub fn admits(&self, node: &NodeName, incarnation: Incarnation) -> bool {
@@ -389,7 +446,7 @@ impl Coordinator {
     fn timers(&self) -> Option<BootTime> {
         let numbers = &self.config.spec.numbers;
         let ms = Duration::from_millis;
-        let mut at = self.resend;
+        let mut at = earlier(self.resend, self.probe.again);
         if self.phase == Phase::Starting && self.start_sent.is_none() {
             at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
         }
@@ -463,6 +520,7 @@ impl Default for CoordinatorConfig {
             ground: Ground::First,
             store: None,
             proof: None,
+            distinct: false,
             snapshot_every: SNAPSHOT_EVERY,
             seed: 0,
             mutants: Mutants::NONE,

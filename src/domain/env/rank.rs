@@ -2,10 +2,13 @@
 //! for every rank of a world of ten thousand.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-use super::{EnvVar, FOREIGN_LAUNCHERS, SECRETS};
+use super::gpus::own_device;
+use super::slurm_view::{self, SlurmEnv, View};
+use super::{EnvVar, GpuVisibility, SECRETS};
+use crate::domain::hostlist;
 use crate::domain::ids::{Attempt, GroupRank, LocalRank, Rank, Slot};
 use crate::domain::record::Member;
 use crate::domain::spec::{ProgramKind, RunSpec};
@@ -33,8 +36,14 @@ pub struct RankPlace<'a> {
     pub error_file: Option<&'a Path>,
     /// The directory under which run directories lie.
     pub run_base: Option<&'a Path>,
-    /// Remove what other launchers (PMI, PMIx, Open MPI) left in the environment.
-    pub hide_launchers: bool,
+    /// What the rank sees of Slurm, in a job.
+    pub slurm_env: SlurmEnv,
+    /// CPUs of one rank: `OMP_NUM_THREADS` where nobody sets it.
+    pub threads: Option<u32>,
+    /// `--signals-to-handle`, as torchrun tells its workers.
+    pub signals: &'a str,
+    /// The GPUs that the rank sees.
+    pub gpus: GpuVisibility,
 }
 
 /// A rank that the world does not have.
@@ -68,6 +77,10 @@ pub struct RankNumbers {
     pub world: u32,
     /// `GROUP_WORLD_SIZE`.
     pub groups: u32,
+    /// `ROLE_RANK`.
+    pub role_rank: Rank,
+    /// `ROLE_WORLD_SIZE`.
+    pub role_world: u32,
 }
 
 /// The numbers of one rank: prefix sums of `nproc` over the members by slot.
@@ -79,7 +92,11 @@ pub fn rank_numbers(world: &World, slot: Slot, local_rank: LocalRank) -> Result<
     if local_rank.0 >= nproc {
         return Err(RankEnvError::NoSuchRank { slot, nproc, local_rank });
     }
+    let role = &members[index].role;
     let count = |of: &[&Member]| of.iter().fold(0_u32, |sum, member| sum.saturating_add(member.nproc));
+    let of_role = |of: &[&Member]| {
+        of.iter().filter(|m| m.role == *role).fold(0_u32, |sum, member| sum.saturating_add(member.nproc))
+    };
     let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     Ok(RankNumbers {
         rank: Rank(count(&members[..index]).saturating_add(local_rank.0)),
@@ -87,6 +104,8 @@ pub fn rank_numbers(world: &World, slot: Slot, local_rank: LocalRank) -> Result<
         local_world: nproc,
         world: count(&members),
         groups: narrow(members.len()),
+        role_rank: Rank(of_role(&members[..index]).saturating_add(local_rank.0)),
+        role_world: of_role(&members),
     })
 }
 
@@ -97,10 +116,26 @@ pub fn rank_numbers(world: &World, slot: Slot, local_rank: LocalRank) -> Result<
 pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString)>, RankEnvError> {
     let numbers = rank_numbers(place.world, place.slot, place.local_rank)?;
     let mut all: BTreeMap<OsString, OsString> = BTreeMap::new();
+    let in_job = place.has(super::SLURM_JOB_ID);
     for (name, value) in place.base {
-        if !is_hidden(name, place.hide_launchers) {
+        let hidden = SECRETS.iter().any(|secret| name == secret.name)
+            || name.to_str().is_some_and(|name| slurm_view::is_hidden(name, place.slurm_env, in_job));
+        if !hidden {
             all.entry(name.clone()).or_insert_with(|| value.clone());
         }
+    }
+    if in_job && place.slurm_env == SlurmEnv::Task {
+        // A supervisor's srun must not read this one as an option; its tasks would have had it.
+        if let Some(nodes) = all.get(OsStr::new(super::SLURM_JOB_NODELIST.name)).and_then(nodes_of) {
+            all.entry(super::SLURM_JOB_NUM_NODES.name.into()).or_insert_with(|| nodes.to_string().into());
+        }
+        let cpus = place.threads.filter(|_| place.has(super::SLURM_CPUS_PER_TASK));
+        let view = View { world: place.world, local_rank: place.local_rank, numbers, cpus };
+        let variables = view.variables().into_iter();
+        all.extend(variables.map(|(var, value)| (OsString::from(var.name), OsString::from(value))));
+    }
+    if place.gpus == GpuVisibility::Own && !place.spec.virtual_local_rank {
+        narrow(&mut all, place.local_rank);
     }
     let mut set = |var: EnvVar, value: &dyn std::fmt::Display| {
         all.insert(var.name.into(), value.to_string().into());
@@ -112,14 +147,15 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
     set(super::LOCAL_WORLD_SIZE, &numbers.local_world);
     set(super::GROUP_RANK, &numbers.group_rank);
     set(super::GROUP_WORLD_SIZE, &numbers.groups);
-    set(super::ROLE_RANK, &numbers.rank);
-    set(super::ROLE_WORLD_SIZE, &numbers.world);
-    set(super::ROLE_NAME, &spec.role);
+    set(super::ROLE_RANK, &numbers.role_rank);
+    set(super::ROLE_WORLD_SIZE, &numbers.role_world);
+    set(super::ROLE_NAME, &place.role());
     set(super::MASTER_ADDR, &place.world.master.address);
     set(super::MASTER_PORT, &place.world.master.port);
     set(super::TORCHELASTIC_RESTART_COUNT, &place.attempt);
     set(super::TORCHELASTIC_MAX_RESTARTS, &spec.max_restarts.unwrap_or(NO_LIMIT));
     set(super::TORCHELASTIC_RUN_ID, &spec.run_id);
+    set(super::TORCHELASTIC_SIGNALS_TO_HANDLE, &place.signals);
     // Exactly the word by which torch decides that rank 0 makes a client like everybody else.
     set(super::TORCHELASTIC_USE_AGENT_STORE, &if place.world.master.hosted { "True" } else { "False" });
     set(super::RELIGHT_RUN_ID, &spec.run_id);
@@ -133,22 +169,48 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
         all.entry(var.name.into()).or_insert_with(|| value.into());
     };
     default(super::TORCH_NCCL_ASYNC_ERROR_HANDLING, "1");
-    if numbers.local_world > 1 {
-        default(super::OMP_NUM_THREADS, "1");
+    if let Some(threads) = place.threads {
+        default(super::OMP_NUM_THREADS, &threads.to_string());
+    }
+    if spec.virtual_local_rank {
+        super::virtual_rank::narrow(&mut all, place.local_rank);
     }
     Ok(all.into_iter().collect())
 }
 
-fn is_hidden(name: &OsString, hide_launchers: bool) -> bool {
-    if SECRETS.iter().any(|secret| name == secret.name) {
-        return true;
+fn nodes_of(list: &OsString) -> Option<usize> {
+    hostlist::expand(list.to_str()?).ok().map(|nodes| nodes.len())
+}
+
+impl RankPlace<'_> {
+    /// The role of the node's ranks.
+    fn role(&self) -> &str {
+        let member = self.world.members.iter().find(|member| member.slot == self.slot);
+        member.map(|member| member.role.as_str()).filter(|role| !role.is_empty()).unwrap_or(&self.spec.role)
     }
-    hide_launchers
-        && name.to_str().is_some_and(|name| {
-            FOREIGN_LAUNCHERS.iter().any(|prefix| {
-                name.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
-            })
-        })
+
+    /// Is this variable there, and not empty?
+    fn has(&self, var: EnvVar) -> bool {
+        let first = self.base.iter().find(|(name, _)| name == var.name);
+        first.is_some_and(|(_, value)| !value.is_empty())
+    }
+}
+
+/// Leaves the rank its own GPU, in the list that is there; where there is none CUDA's name serves, which AMD's programs
+/// read as well.
+fn narrow(all: &mut BTreeMap<OsString, OsString>, local_rank: LocalRank) {
+    let list = |var: EnvVar, all: &BTreeMap<OsString, OsString>| {
+        all.get(OsStr::new(var.name)).map(|list| list.to_string_lossy().into_owned())
+    };
+    let (cuda, hip) = (list(super::CUDA_VISIBLE_DEVICES, all), list(super::HIP_VISIBLE_DEVICES, all));
+    let use_cuda = cuda.is_some() || hip.is_none();
+    for (var, visible, wanted) in
+        [(super::CUDA_VISIBLE_DEVICES, &cuda, use_cuda), (super::HIP_VISIBLE_DEVICES, &hip, hip.is_some())]
+    {
+        if let Some(own) = own_device(visible.as_deref(), local_rank).filter(|_| wanted) {
+            all.insert(var.name.into(), own.into());
+        }
+    }
 }
 
 /// The argument vector of one rank: `<python> -u [-m] program args…`, or the program itself.
@@ -216,158 +278,5 @@ fn identifier(text: &str) -> &str {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::domain::ids::{Incarnation, NodeName, RunId};
-    use crate::domain::spec::Offer;
-
-    fn world(nprocs: &[(u32, u32)]) -> World {
-        World {
-            members: nprocs
-                .iter()
-                .map(|&(slot, nproc)| Member {
-                    slot: Slot(slot),
-                    node: NodeName::new(format!("n{slot}")),
-                    incarnation: Incarnation(1),
-                    nproc,
-                    log_dir: String::new(),
-                })
-                .collect(),
-            master: Offer { address: "10.0.0.1".into(), port: 29_117, hosted: true },
-            resume: None,
-            addresses: Vec::new(),
-        }
-    }
-
-    fn pairs(list: &[(&str, &str)]) -> Vec<(OsString, OsString)> {
-        list.iter().map(|(a, b)| (OsString::from(a), OsString::from(b))).collect()
-    }
-
-    fn environment(base: &[(&str, &str)], world: &World, slot: u32, local: u32) -> BTreeMap<String, String> {
-        let spec = RunSpec {
-            run_id: RunId::new("r1"),
-            role: "trainer".into(),
-            max_restarts: Some(3),
-            ..RunSpec::default()
-        };
-        let place = RankPlace {
-            base: &pairs(base),
-            world,
-            slot: Slot(slot),
-            local_rank: LocalRank(local),
-            attempt: Attempt(4),
-            spec: &spec,
-            error_file: Some(Path::new("/logs/error.json")),
-            run_base: Some(Path::new("/runs")),
-            hide_launchers: true,
-        };
-        rank_environment(&place)
-            .unwrap()
-            .into_iter()
-            .map(|(name, value)| (name.into_string().unwrap(), value.into_string().unwrap()))
-            .collect()
-    }
-
-    #[test]
-    fn torchruns_names() {
-        let got = environment(&[], &world(&[(0, 2), (3, 4)]), 3, 1);
-        let want: BTreeMap<String, String> = [
-            ("RANK", "3"),
-            ("LOCAL_RANK", "1"),
-            ("WORLD_SIZE", "6"),
-            ("LOCAL_WORLD_SIZE", "4"),
-            ("GROUP_RANK", "1"),
-            ("GROUP_WORLD_SIZE", "2"),
-            ("ROLE_RANK", "3"),
-            ("ROLE_WORLD_SIZE", "6"),
-            ("ROLE_NAME", "trainer"),
-            ("MASTER_ADDR", "10.0.0.1"),
-            ("MASTER_PORT", "29117"),
-            ("TORCHELASTIC_RESTART_COUNT", "4"),
-            ("TORCHELASTIC_MAX_RESTARTS", "3"),
-            ("TORCHELASTIC_RUN_ID", "r1"),
-            ("TORCHELASTIC_USE_AGENT_STORE", "True"),
-            ("TORCHELASTIC_ERROR_FILE", "/logs/error.json"),
-            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
-            ("OMP_NUM_THREADS", "1"),
-            ("RELIGHT_RUN_ID", "r1"),
-            ("RELIGHT_ATTEMPT", "4"),
-            ("RELIGHT_RUN_DIR", "/runs"),
-        ]
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .into();
-        assert_eq!(got, want);
-    }
-
-    #[test]
-    fn what_is_inherited() {
-        let base = [
-            ("OMP_NUM_THREADS", "7"),
-            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "3"),
-            ("CUDA_VISIBLE_DEVICES", "2,3"),
-            ("RELIGHT_SECRET", "hush"),
-            ("PMIX_RANK", "9"),
-            ("PMI_FD", "3"),
-            ("PMIGHTY", "kept"),
-            ("RANK", "99"),
-            ("TWICE", "first"),
-            ("TWICE", "second"),
-        ];
-        let got = environment(&base, &world(&[(0, 2)]), 0, 1);
-        for (name, value) in [
-            ("OMP_NUM_THREADS", Some("7")),
-            ("TORCH_NCCL_ASYNC_ERROR_HANDLING", Some("3")),
-            ("CUDA_VISIBLE_DEVICES", Some("2,3")),
-            ("RELIGHT_SECRET", None),
-            ("PMIX_RANK", None),
-            ("PMI_FD", None),
-            ("PMIGHTY", Some("kept")),
-            ("RANK", Some("1")),
-            ("TWICE", Some("first")),
-        ] {
-            assert_eq!(got.get(name).map(String::as_str), value, "{name}");
-        }
-        assert!(!environment(&[], &world(&[(0, 1)]), 0, 0).contains_key("OMP_NUM_THREADS"));
-    }
-
-    #[test]
-    fn ranks_that_are_not_there() {
-        let two = world(&[(0, 2)]);
-        assert_eq!(rank_numbers(&two, Slot(1), LocalRank(0)), Err(RankEnvError::EmptySlot(Slot(1))));
-        assert!(rank_numbers(&two, Slot(0), LocalRank(2)).is_err());
-    }
-
-    #[test]
-    fn substitution_is_pythons() {
-        for (text, want) in [
-            ("--gpu=${local_rank}", "--gpu=3"),
-            ("$local_rank", "3"),
-            ("$local_rank_x ${local_rank_x}", "$local_rank_x ${local_rank_x}"),
-            ("$$ $$$$ $", "$ $$ $"),
-            ("$${local_rank}", "${local_rank}"),
-            ("$$${local_rank}", "$3"),
-            ("${HOME}/${x", "${HOME}/${x"),
-            ("${local_rank", "${local_rank"),
-            ("${}${local_rank}", "${}3"),
-            ("$LOCAL_RANK $1 é$é", "$LOCAL_RANK $1 é$é"),
-            ("${local rank}", "${local rank}"),
-            ("", ""),
-        ] {
-            assert_eq!(substitute(text, LocalRank(3)), want, "{text}");
-        }
-    }
-
-    #[test]
-    fn argument_vectors() {
-        let args = vec!["--x".to_owned(), "${local_rank}".to_owned()];
-        let python = Path::new("/env/bin/python3");
-        for (kind, want) in [
-            (ProgramKind::Script, vec!["/env/bin/python3", "-u", "train", "--x", "2"]),
-            (ProgramKind::Module, vec!["/env/bin/python3", "-u", "-m", "train", "--x", "2"]),
-            (ProgramKind::Binary, vec!["train", "--x", "2"]),
-        ] {
-            let spec = RunSpec { kind, program: "train".into(), args: args.clone(), ..RunSpec::default() };
-            assert_eq!(rank_argv(&spec, python, LocalRank(2)), want);
-        }
-    }
-}
+#[path = "rank_tests.rs"]
+mod tests;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::key::Key;
+use super::place::JobOutput;
 use crate::domain::slurm_env::SlurmPlace;
 
 /// The command line of `run`, as typed.
@@ -30,6 +31,8 @@ pub struct Facts {
     pub cpus: u32,
     /// GPUs that a rank would see.
     pub gpus: u32,
+    /// GPUs of Intel that a rank would see.
+    pub xpus: u32,
     /// The name of this node.
     pub node: String,
     /// The working directory.
@@ -40,4 +43,6 @@ pub struct Facts {
     pub random: u16,
     /// Where in Slurm this process stands.
     pub slurm: Option<SlurmPlace>,
+    /// Where the output of the job goes, in a batch script.
+    pub job_output: Option<JobOutput>,
 }

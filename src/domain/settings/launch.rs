@@ -6,7 +6,7 @@ use super::args::Facts;
 use super::key::Key;
 use super::resolve::{Layers, Place, Settings, SettingsError};
 use super::value::{self, Nodes, Origin, Value, ValueProblem};
-use crate::domain::env;
+use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{JobRef, LaunchPlace};
 
@@ -55,6 +55,32 @@ pub(super) fn default_nproc(facts: &Facts, slurm: Option<&SlurmPlace>) -> (u32, 
     }
 }
 
+/// `--slurm-env`.
+pub(super) fn slurm_env(text: &str) -> Result<SlurmEnv, ValueProblem> {
+    let found = SlurmEnv::ALL.into_iter().find(|mode| mode.name() == text.trim());
+    found.ok_or(ValueProblem::NotOneOf("task, hide, keep"))
+}
+
+/// `--gpu-visibility`.
+pub(super) fn gpus(text: &str) -> Result<GpuVisibility, ValueProblem> {
+    let found = GpuVisibility::ALL.into_iter().find(|which| which.name() == text.trim());
+    found.ok_or(ValueProblem::NotOneOf("all, own"))
+}
+
+/// CPUs of one of this node's ranks.
+pub(super) fn threads(facts: &Facts, nproc: u32) -> Option<u32> {
+    let slurm = facts.slurm.as_ref();
+    let cpus = env::Cpus {
+        in_job: slurm.is_some(),
+        as_torchrun: facts.as_torchrun,
+        usable: facts.cpus,
+        allotted: slurm.and_then(|place| place.cpus_here),
+        header_tasks: slurm.and_then(|place| place.header_tasks),
+        header_cpus: slurm.and_then(|place| place.header_cpus),
+    };
+    env::threads(&cpus, nproc)
+}
+
 /// An address, not a name: nothing here looks names up.
 pub(super) fn address(text: &str) -> Result<Option<String>, ValueProblem> {
     match text.trim().parse::<IpAddr>() {
@@ -85,6 +111,8 @@ impl Settings {
             address: self.local_addr.value.clone().or_else(|| place.address.clone()),
             supervisor_port: place.supervisor_port,
             towards: place.launch_address.clone(),
+            peers: place.peers.clone(),
+            direct: None,
         }
     }
 

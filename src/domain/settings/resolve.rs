@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::args::{Args, Facts};
 use super::file::ConfigFile;
+use super::hints::Hints;
 use super::key::{IGNORED, Key};
-use super::launch;
+use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
-use crate::domain::env;
+use super::{launch, place};
+use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
+use crate::domain::numa::NumaBinding;
 use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{
     GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec, StoreHost,
@@ -82,9 +85,13 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         closest(&place.typed, words.iter().copied()).map(|word| format!("did you mean '{word}'?"))
     };
     match problem {
-        ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu"]),
+        ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu", "xpu"]),
+        ValueProblem::NotNuma => meant(&["node", "socket", "exclusive", "core-complex"]),
+        ValueProblem::NotBackend => meant(&["static", "c10d"]),
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
         ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
+        ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
+        ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
         ValueProblem::NotANumber if place.key == Key::MaxRestarts => meant(&["unlimited"]),
         _ => None,
@@ -112,6 +119,12 @@ pub struct Settings {
     pub module: Value<bool>,
     /// The program is no Python.
     pub no_python: Value<bool>,
+    /// The program is a script, whatever else is said of it.
+    pub run_path: Value<bool>,
+    /// Each rank sees its own GPU alone, as the first.
+    pub virtual_local_rank: Value<bool>,
+    /// Which CPUs a rank gets; `None`: all that the node has.
+    pub numa: Value<Option<NumaBinding>>,
     /// Where the ranks' logs go.
     pub log_dir: Value<LogDir>,
     /// Streams that go to files only.
@@ -128,6 +141,8 @@ pub struct Settings {
     pub lost_ms: Value<u64>,
     /// How long a world may wait for its nodes, in milliseconds.
     pub join_timeout_ms: Value<u64>,
+    /// With MIN:MAX: how long MIN nodes wait for more, in milliseconds.
+    pub last_call_ms: Value<u64>,
     /// How long a run goes on without its store, in milliseconds.
     pub store_timeout_ms: Value<u64>,
     /// How long ranks may run without a word from the coordinator.
@@ -136,6 +151,16 @@ pub struct Settings {
     pub local_addr: Value<Option<String>>,
     /// Who hosts the ranks' rendezvous store.
     pub rdzv_store: Value<StoreHost>,
+    /// Prefix, filters and events of what ranks say.
+    pub output: OutputSettings,
+    /// torchrun's settings of its rendezvous and its agent.
+    pub hints: Hints,
+    /// What ranks see of Slurm, in a job.
+    pub slurm_env: Value<SlurmEnv>,
+    /// Which GPUs of its node a rank sees.
+    pub gpus: Value<GpuVisibility>,
+    /// CPUs of one rank: `OMP_NUM_THREADS` where nobody sets it.
+    pub threads: Option<u32>,
     /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
     pub ignored: Vec<String>,
     /// Script, module or binary; empty where only settings were asked for.
@@ -170,6 +195,16 @@ pub struct NodeContext {
     pub tee: StreamMap,
     /// Local ranks that the console shows; `None`: all.
     pub console_ranks: Option<Vec<u32>>,
+    /// What stands before a line of a rank on the console; empty: torchrun's.
+    pub line_prefix: String,
+    /// Texts; lines of standard output and of standard error that hold one of them are written once more.
+    pub filters: [Vec<String>; 2],
+    /// Events of ranks and agent are printed as JSON.
+    pub events: bool,
+    /// `--signals-to-handle`, for the ranks to read.
+    pub signals: String,
+    /// The CPUs of each local rank; empty: all ranks get all.
+    pub cpus: Vec<Vec<u32>>,
     /// The interpreter; empty for a binary.
     pub interpreter: PathBuf,
     /// Why this one (`CONDA_PREFIX`).
@@ -186,8 +221,12 @@ pub struct NodeContext {
     pub log_filter: Option<String>,
     /// The environment that ranks inherit.
     pub base_env: Vec<(OsString, OsString)>,
-    /// `OMP_NUM_THREADS=1` is our doing: the banner says so.
-    pub omp_by_us: bool,
+    /// CPUs of one rank: `OMP_NUM_THREADS` where nobody sets it.
+    pub threads: Option<u32>,
+    /// What ranks see of Slurm, in a job.
+    pub slurm_env: SlurmEnv,
+    /// Which GPUs a rank sees.
+    pub gpus: GpuVisibility,
     /// Names that were given and have no effect: said once.
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
@@ -258,14 +297,15 @@ impl Layers<'_> {
     }
 
     /// A variable that is there and not empty.
-    fn var(&self, var: env::EnvVar) -> Option<&str> {
+    pub(super) fn var(&self, var: env::EnvVar) -> Option<&str> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(&self) -> Vec<String> {
+    fn ignored(&self, hints: &Hints) -> Vec<String> {
         let typed = self.args.ignored.iter().map(|name| format!("--{name}"));
         let set = IGNORED.iter().filter(|(_, var)| self.var(*var).is_some());
         let mut all: Vec<String> = typed.chain(set.map(|(_, var)| var.name.to_owned())).collect();
+        all.extend(hints.without_effect());
         all.sort();
         all.dedup();
         all
@@ -293,24 +333,34 @@ impl Settings {
         let job = layers.var(env::SLURM_JOB_ID).map(str::to_owned);
         let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
         let streams = || (StreamMap::default(), "");
+        let hints = Hints::resolve(&layers, standalone.value)?;
+        let by_conf = |of: Option<u64>, ms: u64| match of {
+            Some(ms) => (ms, "--rdzv-conf"),
+            None => (ms, ""),
+        };
+        let nproc = layers.get(
+            Key::NprocPerNode,
+            |text| count(value::nproc(text)?, facts),
+            || launch::default_nproc(facts, slurm.as_ref()),
+        )?;
         let settings = Self {
             run_id: layers.get(
                 Key::RunId,
                 |text| value::run_id(text).map(RunId),
                 || default_run_id(facts, by_job, slurm.as_ref()),
             )?,
-            run_dir: run_dir(&layers, facts)?,
+            run_dir: place::run_dir(&layers, facts)?,
             standalone,
             nnodes,
             spares,
-            nproc: layers.get(
-                Key::NprocPerNode,
-                |text| count(value::nproc(text)?, facts),
-                || launch::default_nproc(facts, slurm.as_ref()),
-            )?,
+            threads: launch::threads(facts, nproc.value),
+            nproc,
             max_restarts: layers.get(Key::MaxRestarts, value::max_restarts, || default_restarts(facts))?,
             module: layers.flag(Key::Module)?,
             no_python: layers.flag(Key::NoPython)?,
+            run_path: layers.flag(Key::RunPath)?,
+            virtual_local_rank: layers.flag(Key::VirtualLocalRank)?,
+            numa: layers.get(Key::NumaBinding, value::numa, || (None, "all CPUs"))?,
             log_dir: layers
                 .get(Key::LogDir, value::log_dir, || (LogDir::InRunDir, "in the run directory"))?,
             redirects: layers.get(Key::Redirects, value::stream_map, streams)?,
@@ -323,14 +373,22 @@ impl Settings {
                 || (None, "2 s for a restart, 30 s at the end"),
             )?,
             lost_ms: layers.get(Key::LostAfter, value::duration_ms, || (numbers.lost_ms, ""))?,
-            join_timeout_ms: layers
-                .get(Key::JoinTimeout, value::duration_at_least_1ms, || (numbers.join_timeout_ms, ""))?,
+            join_timeout_ms: layers.get(Key::JoinTimeout, value::duration_at_least_1ms, || {
+                by_conf(hints.join_ms(), numbers.join_timeout_ms)
+            })?,
+            last_call_ms: layers.get(Key::LastCall, value::duration_ms, || {
+                by_conf(hints.conf.value.last_call_ms, numbers.last_call_ms)
+            })?,
             store_timeout_ms: layers
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
-            ignored: layers.ignored(),
+            output: OutputSettings::resolve(&layers)?,
+            ignored: layers.ignored(&hints),
+            hints,
+            slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
+            gpus: layers.get(Key::GpuVisibility, launch::gpus, || (GpuVisibility::All, ""))?,
             program: args.program.clone().unwrap_or_default(),
             args: args.args.clone(),
             job: by_job.map(str::to_owned),
@@ -343,7 +401,7 @@ impl Settings {
     }
 
     fn check(&self) -> Result<(), SettingsError> {
-        if self.module.value && self.no_python.value {
+        if self.module.value && self.no_python.value && !self.run_path.value {
             return Err(SettingsError::ModuleWithoutPython);
         }
         self.numbers().check()?;
@@ -354,6 +412,7 @@ impl Settings {
         Numbers {
             lost_ms: self.lost_ms.value,
             join_timeout_ms: self.join_timeout_ms.value,
+            last_call_ms: self.last_call_ms.value,
             store_timeout_ms: self.store_timeout_ms.value,
             grant: self.grant.value,
             ..Numbers::default()
@@ -364,6 +423,7 @@ impl Settings {
     #[must_use]
     pub fn kind(&self) -> ProgramKind {
         match (self.module.value, self.no_python.value) {
+            _ if self.run_path.value => ProgramKind::Script,
             (true, _) => ProgramKind::Module,
             (false, true) => ProgramKind::Binary,
             (false, false) => ProgramKind::Script,
@@ -402,6 +462,7 @@ impl Settings {
             max_restarts: self.max_restarts.value,
             role: self.role.value.clone(),
             shutdown_timeout_ms: self.shutdown_timeout_ms.value,
+            virtual_local_rank: self.virtual_local_rank.value,
             interactive: self.interactive,
             numbers: self.numbers(),
         }
@@ -413,6 +474,7 @@ impl Settings {
         let log_dir = self.node_log_dir(cwd).unwrap_or_default();
         NodeSpec {
             nproc: self.nproc.value,
+            role: self.role.value.clone(),
             script_digest: None,
             log_dir: log_dir.to_string_lossy().into_owned(),
             // Known when the agent listens; until then, and on a machine by itself, this.
@@ -432,7 +494,6 @@ impl Settings {
         base_env: Vec<(OsString, OsString)>,
     ) -> NodeContext {
         let (interpreter, interpreter_from) = interpreter.unwrap_or_default();
-        let has_omp = base_env.iter().any(|(name, _)| name == env::OMP_NUM_THREADS.name);
         NodeContext {
             node: NodeName::new(self.node.clone()),
             run_base: self.run_dir.value.clone(),
@@ -441,10 +502,16 @@ impl Settings {
             redirects: self.redirects.value.clone(),
             tee: self.tee.value.clone(),
             console_ranks: self.console_ranks.value.clone(),
+            line_prefix: self.output.prefix.value.clone(),
+            filters: [self.output.stdout_filters.value.clone(), self.output.stderr_filters.value.clone()],
+            events: self.output.events.value,
+            signals: self.hints.signals.value.as_ref().map_or(env::SIGNALS.to_owned(), |all| all.join(",")),
             interpreter,
             interpreter_from,
             cwd: cwd.to_owned(),
-            omp_by_us: self.nproc.value > 1 && !has_omp,
+            threads: self.threads,
+            slurm_env: self.slurm_env.value,
+            gpus: self.gpus.value,
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,
@@ -468,9 +535,12 @@ fn count(wanted: Nproc, facts: &Facts) -> Result<u32, ValueProblem> {
     match wanted {
         Nproc::Count(n) => Ok(n),
         Nproc::Gpu if facts.gpus == 0 => Err(ValueProblem::NoGpu),
-        Nproc::Auto if facts.gpus == 0 => Ok(facts.cpus.max(1)),
-        Nproc::Gpu | Nproc::Auto => Ok(facts.gpus),
-        Nproc::Cpu => Ok(facts.cpus.max(1)),
+        Nproc::Xpu if facts.xpus == 0 => Err(ValueProblem::NoXpu),
+        Nproc::Gpu => Ok(facts.gpus),
+        Nproc::Xpu => Ok(facts.xpus),
+        Nproc::Auto if facts.gpus > 0 => Ok(facts.gpus),
+        Nproc::Auto if facts.xpus > 0 => Ok(facts.xpus),
+        Nproc::Auto | Nproc::Cpu => Ok(facts.cpus.max(1)),
     }
 }
 
@@ -495,30 +565,10 @@ fn default_run_id(facts: &Facts, job: Option<&str>, slurm: Option<&SlurmPlace>) 
     }
 }
 
-/// The directory under which run directories lie.
-fn run_dir(layers: &Layers<'_>, facts: &Facts) -> Result<Value<PathBuf>, SettingsError> {
-    let absolute = |var| layers.var(var).map(Path::new).filter(|path| path.is_absolute());
-    if layers.find(Key::RunDir).is_some() {
-        let parse = |text: &str| value::path(text).map(|path| facts.cwd.join(path));
-        return layers.get(Key::RunDir, parse, || (PathBuf::new(), ""));
-    }
-    let (value, why) = if let Some(dir) =
-        absolute(env::SLURM_SUBMIT_DIR).filter(|_| layers.var(env::SLURM_JOB_ID).is_some())
-    {
-        (dir.join(".relight"), env::SLURM_SUBMIT_DIR.name)
-    } else if let Some(dir) = absolute(env::XDG_STATE_HOME) {
-        (dir.join("relight"), env::XDG_STATE_HOME.name)
-    } else if let Some(dir) = absolute(env::HOME) {
-        (dir.join(".local/state/relight"), "HOME")
-    } else {
-        return Err(SettingsError::NoRunDir);
-    };
-    Ok(Value { value, origin: Origin::Default(why) })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::settings::JobOutput;
 
     fn facts() -> Facts {
         Facts {
@@ -526,11 +576,13 @@ mod tests {
             at_terminal: false,
             cpus: 6,
             gpus: 0,
+            xpus: 0,
             node: "n01".into(),
             cwd: "/home/u/exp".into(),
             stamp: "20261201-080000".into(),
             random: 0xbeef,
             slurm: None,
+            job_output: None,
         }
     }
 
@@ -591,6 +643,19 @@ mod tests {
         assert_eq!(all.own_dir(), Path::new("/scratch/x/.relight/77.0"));
         assert!(all.count_in_job(3));
         assert_eq!(all.run_id.value.as_str(), "77.3");
+        let output = JobOutput {
+            file: "/scratch/logs/77.out".into(),
+            plain: true,
+            writable: true,
+            shared: false,
+            with_submission: true,
+        };
+        let beside = Facts { job_output: Some(output), ..facts() };
+        let all = resolve_with(&beside, &[], &job, "").unwrap();
+        assert_eq!(all.own_dir(), Path::new("/scratch/logs/.relight/77.0"));
+        assert_eq!(all.run_dir.origin, Origin::Default("beside the job's output"));
+        let filed = resolve_with(&beside, &[], &job, "run-dir = /site").unwrap();
+        assert_eq!(filed.own_dir(), Path::new("/site/77.0"));
         let env = [("RELIGHT_RUN_ID", "a"), ("RELIGHT_RUN_DIR", "r"), ("PET_RDZV_ID", "b")];
         let mut all = resolve(&[], &env, "").unwrap();
         assert_eq!(all.own_dir(), Path::new("/home/u/exp/r/a"));
@@ -626,7 +691,7 @@ mod tests {
             (
                 Key::NprocPerNode,
                 "gpus",
-                "--nproc-per-node 'gpus' is neither a number nor one of auto, gpu, cpu",
+                "--nproc-per-node 'gpus' is neither a number nor one of auto, gpu, cpu, xpu",
                 Some("did you mean 'gpu'?"),
             ),
             (
@@ -670,7 +735,7 @@ mod tests {
         assert_eq!((spec.numbers.lost_ms, spec.numbers.grant), (6_000, GrantMode::Lease));
         assert_eq!((spec.kind, spec.shutdown_timeout_ms), (ProgramKind::Module, Some(500)));
         let context = all.node_context(Path::new("/home/u/exp"), Some(("/p".into(), "PATH".into())), vec![]);
-        assert_eq!((context.log_dir, context.omp_by_us), (None, true));
+        assert_eq!((context.log_dir, context.threads), (None, Some(1)));
         assert_eq!(context.ignored, ["PET_MASTER_ADDR"]);
         assert_eq!(all.rows().len(), Key::ALL.len());
     }

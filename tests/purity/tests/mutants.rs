@@ -39,4 +39,5 @@ mutants! {
     start_before_grant_over: StartBeforeGrantOver, "one_attempt_alive";
     charge_twice: ChargeTwice, "failure_charged_once";
     forget_unknown_append: ForgetUnknownAppend, "running_or_closed_in_60_s";
+    blame_victim: BlameVictim, "no_victim_is_blamed";
 }

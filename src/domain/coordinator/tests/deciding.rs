@@ -138,17 +138,77 @@ fn scenario_12_all_ranks_of_a_node_are_one_incident_and_the_node_is_named_once()
     assert_eq!(incidents.len(), 1);
     let lines = bed.console();
     assert_eq!(lines[0], "relight: T rank 8 (n02) died: SIGKILL; 15 ranks stopped because of it");
-    let report = lines[2..].to_vec();
+    let (ours, failed): (Vec<_>, Vec<_>) = lines[2..].iter().partition(|line| line.starts_with("relight: "));
     assert_eq!(
-        report,
+        ours,
         [
             "relight: T ended: rank 8 (n02) died: SIGKILL. Exit 1.",
             "relight: all 8 ranks of n02 died alike (SIGKILL): look at the node",
-            "relight: first failure: rank 8 (local rank 0, pid 1000) on n02: SIGKILL",
-            "relight: victims: ranks 9-15 (n02): SIGKILL",
             "relight: details: relight why r   logs: ",
         ]
     );
+    for line in [
+        "  exitcode  : -9 (pid: 1000)  (SIGKILL)",
+        "  rank      : 12 (local_rank: 4)",
+        "  also ranks 13-15 (n02): SIGKILL",
+    ] {
+        assert!(failed.iter().any(|l| *l == line), "{line}: {failed:#?}");
+    }
+}
+
+fn survivors(bed: &mut Bed, of: u64, attempt: Attempt, survivors: Vec<Survivor>) {
+    let offer = Some(Offer { address: format!("10.0.0.{of}"), port: 20_001, hosted: true });
+    bed.says(of, of, CoordinatorMsg::Stopped { attempt, exits: Vec::new(), survivors, offer });
+}
+
+#[test]
+fn a_node_that_turns_out_dirty_is_replaced_before_the_next_world_begins() {
+    let mut bed = Bed::running(2, 1);
+    bed.exited(2, vec![report(0, KILL, "")]);
+    bed.stopped(1, 1, Attempt(0));
+    let stuck = Survivor { pid: 77, state: 'D' };
+    survivors(&mut bed, 2, Attempt(0), vec![stuck]);
+    assert_eq!(bed.starts(Attempt(1)), [], "no world with a node that cannot start ranks");
+    assert_eq!(bed.starts(Attempt(2)), [name(1), name(3)]);
+    bed.all_start();
+    survivors(&mut bed, 2, Attempt(0), Vec::new());
+    assert_eq!(
+        bed.console(),
+        [
+            "relight: T rank 8 (n02) died: SIGKILL; 15 ranks stopped because of it",
+            "relight: T restart 1 of 20 on the same nodes",
+            "relight: T n02: process 77 (state D) survived SIGKILL; no ranks there until it is gone",
+            "relight: T n02 has a process that survived SIGKILL; n03 (spare 1 of 1) takes slot 1, ranks 8-15",
+            "relight: T attempt 2 running; lost 0 s; no spare left     details: relight why r",
+            "relight: T n02 is back: it waits as a spare",
+        ]
+    );
+    let why = bed.attempts().last().unwrap().why.join("; ");
+    assert_eq!(why, "n02 has a process that survived SIGKILL");
+    assert!(!cause(bed.attempts().last().unwrap()).charged, "one failure costs one restart");
+}
+
+#[test]
+fn a_dirty_node_without_a_spare_is_waited_for() {
+    let mut bed = Bed::running(2, 0);
+    bed.exited(1, vec![report(0, KILL, "")]);
+    bed.stopped(1, 1, Attempt(0));
+    survivors(&mut bed, 2, Attempt(0), vec![Survivor { pid: 77, state: 'D' }]);
+    bed.pass(5_000);
+    assert_eq!((bed.starts(Attempt(1)), bed.starts(Attempt(2))), (vec![], vec![]));
+    survivors(&mut bed, 2, Attempt(0), Vec::new());
+    assert_eq!(bed.starts(Attempt(2)), [name(1), name(2)]);
+}
+
+#[test]
+fn the_last_ranks_that_end_with_their_grant_end_the_wait_too() {
+    let mut bed = Bed::running(2, 0);
+    bed.event(Event::Silent { node: name(2), silent: Duration::from_millis(6_000) });
+    bed.grants_closed(2, 1_000);
+    bed.stopped(1, 1, Attempt(0));
+    bed.pass(2_000);
+    let stopped = bed.machine.breaking.as_ref().and_then(|broke| broke.stopped);
+    assert_eq!(stopped, Some(BootTime::from_millis(bed.ms - 1_000)));
 }
 
 #[test]

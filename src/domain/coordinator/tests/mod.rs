@@ -10,7 +10,7 @@ use super::super::record::{AttemptBody, Body, Break, Cause, Decision, Record};
 use super::super::spec::{NodeSpec, Numbers, Offer, RunSpec};
 use super::super::time::{BootTime, Now};
 use super::super::wire::{
-    AgentMsg, CoordinatorMsg, ExitReport, FromSupervisor, RefusedWhy, ToCoordinator, ToSupervisor,
+    AgentMsg, CoordinatorMsg, ExitReport, FromSupervisor, RefusedWhy, Survivor, ToCoordinator, ToSupervisor,
 };
 use super::*;
 
@@ -275,6 +275,7 @@ pub(super) fn report(local: u32, exit: ExitKind, summary: &str) -> ExitReport {
         ago_ms: 0,
         summary: summary.into(),
         words: String::new(),
+        recorded: None,
     }
 }
 
