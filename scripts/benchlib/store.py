@@ -28,7 +28,7 @@ store = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False, use_libu
 print("listens 127.0.0.1:%d" % port, flush=True)
 sys.stdin.read()
 """
-MIXES = ("get", "set-get", "add", "check", "mixed")
+MIXES = ("get", "set-get", "add", "check", "mixed", "sets")
 
 
 def build():
@@ -53,10 +53,10 @@ class Server:
         raise RuntimeError("the store ended before it listened: %s" % command[0])
 
     def cpu(self):
-        """Seconds of CPU so far, of all of its threads."""
+        """Seconds of CPU so far, of all of its threads: its own, and the kernel's for it."""
         with open("/proc/%d/stat" % self.process.pid) as file:
             fields = file.read().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        return int(fields[11]) / TICKS, int(fields[12]) / TICKS
 
     def memory(self):
         """Resident memory in MB."""
@@ -86,14 +86,17 @@ def one(binary, command, clients, mixes, seconds, found):
         idle, before = server.memory(), server.cpu()
         result = load(binary, "init", server.address, clients)
         found.setdefault("init", []).append(result["all_s"])
-        found.setdefault("init-cpu", []).append(server.cpu() - before)
+        found.setdefault("init-cpu", []).append(sum(server.cpu()) - sum(before))
         for mix in mixes:
             before = server.cpu()
             result = load(binary, "ops", server.address, clients, seconds, mix)
-            cpu = server.cpu() - before
+            user, kernel = (now - then for now, then in zip(server.cpu(), before))
+            cpu = user + kernel
             found.setdefault(mix, []).append(result["ops"] / result["seconds"])
             found.setdefault(mix + "-cpu", []).append(result["ops"] / max(cpu, 1 / TICKS))
             found.setdefault(mix + "-busy", []).append(cpu / result["seconds"])
+            found.setdefault(mix + "-own", []).append(1e6 * max(user, 1 / TICKS) / result["ops"])
+            found.setdefault(mix + "-kernel", []).append(1e6 * max(kernel, 1 / TICKS) / result["ops"])
         found.setdefault("memory", []).append(server.memory() - idle)
     finally:
         server.close()
@@ -135,6 +138,8 @@ def show(report):
             rows += [
                 ("%s: ops/s" % mix, mix, False),
                 ("  ops per CPU s", mix + "-cpu", False),
+                ("  own us per op", mix + "-own", True),
+                ("  kernel us per op", mix + "-kernel", True),
                 ("  server busy, cores", mix + "-busy", None),
             ]
         rows.append(("memory MB", "memory", None))
