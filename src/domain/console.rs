@@ -213,6 +213,14 @@ impl Console {
             }
             Note::AllStopped { took } => format!("all ranks stopped in {}", human(*took)),
             Note::StoreTrouble { text, since, runs } => store_trouble(text, *since, *runs),
+            Note::StoreLate { attempt, reach, since } => format!(
+                "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {}",
+                reach.there,
+                reach.world,
+                human(*since),
+                reach.missing().unwrap_or_default()
+            ),
+            Note::RendezvousStore { said } => format!("rendezvous store: {said}"),
             Note::LogsDisabled { path, errno } => {
                 format!("logs: {path} cannot be written: {}; going on without", errno_name(*errno))
             }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::record::{Decision, FirstFailure};
+use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
 /// What a store says begins with this where something lies in the place of the next record that is no record.
@@ -291,6 +292,20 @@ pub enum Note {
         /// For how long it did not.
         after: Duration,
     },
+    /// Some ranks of an attempt reached its store and others did not for a long time.
+    StoreLate {
+        /// The attempt.
+        attempt: Attempt,
+        /// Who is missing.
+        reach: Reach,
+        /// Since the first one came.
+        since: Duration,
+    },
+    /// The ranks' rendezvous store on this node has something to say.
+    RendezvousStore {
+        /// What, as a sentence.
+        said: String,
+    },
     /// A file of the ranks' output cannot be written; the console and other files go on.
     LogsDisabled {
         /// Which, the first of its kind.
@@ -418,6 +433,7 @@ impl Note {
             Self::GaveUp { speaks: true, .. }
                 | Self::LeaderGone { speaks: true, .. }
                 | Self::LogsDisabled { .. }
+                | Self::RendezvousStore { .. }
                 | Self::LogsLost { .. }
         )
     }

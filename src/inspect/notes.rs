@@ -89,6 +89,8 @@ fn beside_the_console(note: &Note) -> String {
         | Note::StoreTrouble { .. }
         | Note::StoreBack { .. }
         | Note::LogsDisabled { .. }
+        | Note::StoreLate { .. }
+        | Note::RendezvousStore { .. }
         | Note::LogsLost { .. }
         | Note::StoodDown { .. }
         | Note::LeaderGone { .. }

@@ -16,6 +16,7 @@ use super::super::record::{
 };
 use super::super::rendezvous;
 use super::super::time::{BootTime, Now};
+use super::super::torch_store::seen::Reach;
 use super::super::wire::ExitReport;
 use super::Effect;
 use super::doubt::REDIAL;
@@ -189,6 +190,7 @@ impl Coordinator {
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
+            reach: self.take_reach(attempt),
         });
         self.phase = Phase::Gathering;
         if !open {
@@ -390,6 +392,7 @@ impl Coordinator {
         let broke = self.settling.remove(0);
         let incident = self.verdict_of(now, &broke);
         let mut why = incident_why(&incident, broke.dirty.as_ref());
+        why.extend(broke.reach.as_ref().and_then(Reach::sentence));
         // No attempt record tells why nothing was started again.
         if matches!(incident.decision, Decision::Stop { .. }) {
             why.extend(broke.verdict.as_ref().and_then(|v| v.why.last().cloned()));

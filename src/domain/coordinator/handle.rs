@@ -108,6 +108,7 @@ impl Coordinator {
             CoordinatorMsg::Signal { signal, terminal, pid, uid, again } => {
                 self.asked_to_stop(now, signal, terminal, pid.zip(uid), again, out);
             }
+            CoordinatorMsg::Store { attempt, reach } => self.store_says(now, attempt, reach),
             CoordinatorMsg::Offered(offer) => {
                 if let Some(peer) = self.peers.get_mut(from) {
                     peer.offer = Some(offer);
@@ -268,6 +269,7 @@ impl Coordinator {
             want.late = now.boot.since(want.since) >= FIRST_WAIT;
         }
         self.stop_waiting(now, out);
+        self.say_late(now, out);
         if let Some(ending) = &self.ending
             && ending.asked
             && ending.quiet.is_some_and(|q| now.boot.since(q) >= PARTING)

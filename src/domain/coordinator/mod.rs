@@ -16,6 +16,7 @@ mod ending;
 mod handle;
 mod members;
 mod proof;
+mod reach;
 mod state;
 mod supervised;
 

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::Line;
 use crate::domain::numa::NumaBinding;
-use crate::domain::spec::GrantMode;
+use crate::domain::spec::{GrantMode, StoreHost};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -176,6 +176,9 @@ pub enum ValueProblem {
     /// No grant mode.
     #[error("is neither auto nor lease")]
     NotGrant,
+    /// Nobody who could host the store.
+    #[error("is neither agent nor rank0")]
+    NotStoreHost,
     /// Not one of the words of the setting.
     #[error("is none of {0}")]
     NotOneOf(&'static str),
@@ -447,6 +450,14 @@ pub(super) fn grant(text: &str) -> Result<GrantMode, ValueProblem> {
         "auto" => Ok(GrantMode::Auto),
         "lease" => Ok(GrantMode::Lease),
         _ => Err(ValueProblem::NotGrant),
+    }
+}
+
+pub(super) fn store_host(text: &str) -> Result<StoreHost, ValueProblem> {
+    match text {
+        "agent" => Ok(StoreHost::Agent),
+        "rank0" => Ok(StoreHost::Rank0),
+        _ => Err(ValueProblem::NotStoreHost),
     }
 }
 
