@@ -190,12 +190,9 @@ impl Console {
                 format!("{}; {node}{of} takes slot {slot}, {ranks}", replaced(instead_of, *why))
             }
             Note::NodeDirty { node, survivors } => {
-                let list: Vec<String> =
-                    survivors.iter().map(|(pid, state)| format!("{pid} (state {state})")).collect();
-                format!(
-                    "{node}: process {} survived SIGKILL; no ranks there until it is gone",
-                    list.join(", ")
-                )
+                let list = survivors.iter().map(|(pid, state)| format!("{pid} (state {state})"));
+                let list = list.collect::<Vec<_>>().join(", ");
+                format!("{node}: process {list} survived SIGKILL; no ranks there until it is gone")
             }
             Note::WaitingForNodes { patience, missing, .. } if !missing.is_empty() => {
                 let other = if missing.len() == 1 { "another node" } else { "other nodes" };
@@ -213,13 +210,7 @@ impl Console {
             }
             Note::AllStopped { took } => format!("all ranks stopped in {}", human(*took)),
             Note::StoreTrouble { text, since, runs } => store_trouble(text, *since, *runs),
-            Note::StoreLate { attempt, reach, since } => format!(
-                "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {}",
-                reach.there,
-                reach.world,
-                human(*since),
-                reach.missing().unwrap_or_default()
-            ),
+            Note::StoreLate { attempt, reach, since } => store_late(*attempt, reach, *since),
             Note::RendezvousStore { said } => format!("rendezvous store: {said}"),
             Note::LogsDisabled { path, errno } => {
                 format!("logs: {path} cannot be written: {}; going on without", errno_name(*errno))
@@ -418,6 +409,17 @@ fn stopping(signal: u8, terminal: bool, ranks: u32, grace: Duration, again: bool
         }
         (false, false) => format!("stopping {ranks} ({by}); SIGKILL in {}", human(grace)),
     }
+}
+
+/// Ranks that hang before they meet.
+fn store_late(attempt: Attempt, reach: &Reach, since: Duration) -> String {
+    format!(
+        "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {}",
+        reach.there,
+        reach.world,
+        human(since),
+        reach.missing().unwrap_or_default()
+    )
 }
 
 /// Said at once and then from time to time.
