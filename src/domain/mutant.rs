@@ -24,11 +24,17 @@ pub enum Mutant {
     ChargeTwice,
     /// An append of unknown outcome is taken for failed and its record is forgotten.
     ForgetUnknownAppend,
+    /// A world opens with fewer nodes than the least.
+    BelowMin,
+    /// Who comes while a smaller world runs is taken in at once.
+    GrowAtOnce,
+    /// The first world does not wait for more than the least.
+    NoLastCall,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::GrantFromReceipt,
         Self::ActBeforeWritten,
         Self::AcceptStale,
@@ -39,6 +45,9 @@ impl Mutant {
         Self::StartBeforeGrantOver,
         Self::ChargeTwice,
         Self::ForgetUnknownAppend,
+        Self::BelowMin,
+        Self::GrowAtOnce,
+        Self::NoLastCall,
     ];
 
     /// Its name on the simulator's command line.
@@ -55,6 +64,9 @@ impl Mutant {
             Self::StartBeforeGrantOver => "start-before-grant-over",
             Self::ChargeTwice => "charge-twice",
             Self::ForgetUnknownAppend => "forget-unknown-append",
+            Self::BelowMin => "below-min",
+            Self::GrowAtOnce => "grow-at-once",
+            Self::NoLastCall => "no-last-call",
         }
     }
 }

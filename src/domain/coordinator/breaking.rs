@@ -318,8 +318,12 @@ impl Coordinator {
             let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
+        // In a world with room for both a node that comes back keeps its slot.
+        let stays = |n: &&NodeName| !(self.elastic() && lost.contains(n));
         let replace = match &verdict.decision {
-            Decision::Replace { nodes } => nodes.iter().cloned().collect(),
+            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
+                nodes.iter().filter(stays).cloned().collect()
+            }
             Decision::Restart | Decision::Stop { .. } => Default::default(),
         };
         let decision = verdict.decision.clone();
@@ -329,6 +333,9 @@ impl Coordinator {
             since: now.boot,
             said_waiting: false,
             late: false,
+            call: None,
+            call_until: None,
+            said_call: false,
             cause: Cause::Incident(Box::new(broke)),
             replace,
             why: verdict.why,
