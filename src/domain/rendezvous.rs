@@ -155,3 +155,7 @@ pub fn first_rank(members: &[Member], node: &NodeName) -> Option<Rank> {
 pub fn world(body: &AttemptBody) -> World {
     World { members: body.members.clone(), master: body.master.clone(), resume: body.resume }
 }
+
+#[cfg(test)]
+#[path = "rendezvous_tests.rs"]
+mod tests;

@@ -27,6 +27,9 @@ use super::state::{Coordinator, Phase, Want};
 /// starts within the rest.
 pub(super) const REPLACEMENT: Duration = Duration::from_secs(5);
 
+/// Nodes of one launch come within moments of each other: so long nothing is said of the last call.
+const AT_ONCE: Duration = Duration::from_secs(3);
+
 impl Coordinator {
     /// How many nodes a world may have.
     pub(super) fn size(&self) -> Size {
@@ -67,10 +70,13 @@ impl Coordinator {
         let there = members.iter().map(|m| m.node.clone()).collect();
         let missing = self.left_out(&there);
         let Some(want) = &mut self.want else { return false };
-        want.call_until = Some(until);
-        if !std::mem::replace(&mut want.said_call, true) {
+        let first = want.cause == Cause::Start;
+        let say_from = if first { since.after(AT_ONCE) } else { since };
+        let say = now.boot >= say_from;
+        want.call_until = Some(if say { until } else { until.min(say_from) });
+        if say && !std::mem::replace(&mut want.said_call, true) {
             let have = u32::try_from(members.len()).unwrap_or(u32::MAX);
-            let missing = if want.cause == Cause::Start { Vec::new() } else { missing };
+            let missing = if first { Vec::new() } else { missing };
             out.note(Note::LastCall { have, max: size.max, patience: until.since(now.boot), missing });
         }
         true
