@@ -138,7 +138,7 @@ impl World {
                 Note::StoodDown { .. } => self.counters.stood_down += 1,
                 Note::SlotFilled { .. } => self.counters.replaced += 1,
                 Note::LastCall { .. } => self.counters.last_calls += 1,
-                Note::Joined { node: which, .. } => self.check.came(which),
+                Note::Joined { node: which, .. } => self.check.came(&which),
                 Note::AppendLost { .. } => self.counters.appends_lost += 1,
                 Note::GaveUp { .. } => self.counters.orphans += 1,
                 _ => {}

@@ -7,7 +7,7 @@ use super::world::{MS, Ns, Seat, World};
 use crate::domain::guardian::NO_GRANT;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Rank, Seq};
 use crate::domain::ledger::Ledger;
-use crate::domain::record::{Body, Cause, Record};
+use crate::domain::record::{AttemptBody, Body, Cause, Member, Record};
 use crate::domain::rendezvous;
 use crate::domain::time::{BootTime, Now};
 use crate::domain::wire::{Ack, World as RanksWorld};
@@ -237,6 +237,8 @@ impl World {
                 let first = incident.first_failure.as_ref().map(|f| f.rank);
                 self.check_blame(seq, incident.attempt, first, first.is_some());
             }
+            // An end that landed late: here a coordinator that comes back leads on behind it.
+            Body::End(_) => self.check.begun = false,
             Body::Membership(_) => self.counters.memberships += 1,
             Body::Snapshot(ledger) => {
                 self.counters.snapshots += 1;
@@ -265,7 +267,7 @@ impl World {
         }
     }
 
-    fn check_slots(&mut self, record: &Record, body: &crate::domain::record::AttemptBody) {
+    fn check_slots(&mut self, record: &Record, body: &AttemptBody) {
         let slots: BTreeSet<_> = body.members.iter().map(|m| m.slot).collect();
         let nodes: BTreeSet<_> = body.members.iter().map(|m| &m.node).collect();
         let spare = body.spares.iter().any(|s| nodes.contains(s));
@@ -288,7 +290,7 @@ impl World {
     }
 
     /// `never_below_min`, `no_restart_to_grow`, `last_call_is_kept`.
-    fn check_size(&mut self, record: &Record, body: &crate::domain::record::AttemptBody) {
+    fn check_size(&mut self, record: &Record, body: &AttemptBody) {
         let spec = self.spec();
         let (now, seq) = (body.members.len(), record.seq);
         if now < spec.min_nodes as usize || now > spec.max_nodes as usize {
@@ -312,7 +314,14 @@ impl World {
             }
             Cause::Incident(broke) => {
                 let innocent = broke.first_failure.is_none() && broke.lost.is_empty();
-                if innocent && !self.check.disturbed.contains(&broke.attempt) {
+                // An agent may be another one before the record with the earlier life is written.
+                let alive = |m: &Member| {
+                    let agent = self.nodes[Self::index(&m.node)].agent.as_ref();
+                    agent.is_some_and(|a| a.incarnation == m.incarnation)
+                };
+                let world = self.store.ledgers.last().and_then(Ledger::world);
+                let same = world.is_some_and(|w| w.members.iter().all(alive));
+                if innocent && same && !self.check.disturbed.contains(&broke.attempt) {
                     self.fail("no_restart_to_grow", format!("record {seq}: nothing happened to the world before"));
                 }
             }
