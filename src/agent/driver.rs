@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
+use super::events::{State, Teller, Worker};
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
@@ -26,7 +27,7 @@ use crate::domain::spec::{Offer, RunSpec};
 use crate::domain::time::BootTime;
 use crate::domain::wire::{Survivor, ToCoordinator, World};
 use crate::ipc::guardian::decode;
-use crate::logs::Source;
+use crate::logs::{Source, Stream};
 use crate::logs::pump::{Handle, Tail};
 use crate::logs::spec::LogSpec;
 use crate::sys::port::PortHold;
@@ -122,6 +123,9 @@ pub struct Driver<H> {
     ends: Ends,
     hold: Option<PortHold>,
     used_ports: Vec<u16>,
+    /// Nodes of the newest world, and this one's place among them.
+    groups: (u32, u32),
+    began: BootTime,
 }
 
 impl<H: Hooks> Driver<H> {
@@ -136,6 +140,8 @@ impl<H: Hooks> Driver<H> {
             ends: Ends::default(),
             hold: None,
             used_ports: Vec::new(),
+            groups: (1, 0),
+            began: clock::boot(),
         }
     }
 
@@ -178,14 +184,52 @@ impl<H: Hooks> Driver<H> {
 
     fn handle(&mut self, event: Event) {
         let mut out = Outbox::default();
+        let ended = match &event {
+            Event::RankExited { kind, summary, .. } if self.parts.context.events => {
+                Some((kind.clone(), summary.clone()))
+            }
+            _ => None,
+        };
         self.agent.handle(clock::now(), event, &mut out);
         for note in out.take_notes() {
+            if self.parts.context.events {
+                self.print_event(&note, ended.as_ref());
+            }
             self.hooks.note(note);
         }
         for effect in out.take_effects() {
             self.perform(effect);
         }
         self.hooks.changed(&self.agent);
+    }
+
+    /// A rank started or ended: torchrun's event of it.
+    fn print_event(&self, note: &Note, ended: Option<&(ExitKind, String)>) {
+        let (attempt, rank, state, kind, error) = match (note, ended) {
+            (Note::Spawned { attempt, rank, .. }, _) => (*attempt, *rank, State::Start, None, ""),
+            (Note::RankEnded { attempt, rank, ours, .. }, Some((kind, summary))) => {
+                (*attempt, *rank, State::of(kind, *ours), Some(kind), summary.as_str())
+            }
+            _ => return,
+        };
+        let Some((source, pid)) = self.sources.values().find(|(source, _)| source.rank == rank) else {
+            return;
+        };
+        let worker =
+            Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
+        let line = self.events(attempt).line(state, Some(worker), kind, error);
+        self.parts.pump.say(Stream::Err, line);
+    }
+
+    fn events(&self, attempt: Attempt) -> Teller<'_> {
+        Teller {
+            spec: &self.parts.spec,
+            context: &self.parts.context,
+            attempt,
+            groups: self.groups.0,
+            group_rank: self.groups.1,
+            seconds: clock::boot().since(self.began).as_secs(),
+        }
     }
 
     fn process(&mut self, event: ProcessEvent) {
@@ -301,7 +345,14 @@ impl<H: Hooks> Driver<H> {
                 self.parts.processes.send(Command::Sweep { op, patience });
             }
             Effect::OpenOffer { op } => self.open_offer(op),
-            Effect::Exit(code) => self.hooks.exit(code),
+            Effect::Exit(code) => {
+                if self.parts.context.events {
+                    let state = if code == 0 { State::Succeeded } else { State::Failed };
+                    let line = self.events(self.attempt).line(state, None, None, "");
+                    self.parts.pump.say(Stream::Err, line);
+                }
+                self.hooks.exit(code);
+            }
         }
     }
 
@@ -309,6 +360,9 @@ impl<H: Hooks> Driver<H> {
         self.attempt = attempt;
         self.ends.begin(attempt, clock::now().wall_ms);
         self.sources.clear();
+        let before = world.members.iter().filter(|member| member.slot < slot).count();
+        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        self.groups = (narrow(world.members.len()), narrow(before));
         // From here on the port belongs to rank 0.
         self.hold = None;
         let starter = Starter {

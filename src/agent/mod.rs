@@ -4,6 +4,7 @@
 //! out the effects, [`start`] what a rank is started with.
 
 pub mod driver;
+mod events;
 mod ends;
 pub mod processes;
 mod start;

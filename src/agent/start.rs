@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use crate::domain::agent::Seat;
-use crate::domain::env::{self, RankEnvError, RankPlace, rank_argv, rank_environment};
+use crate::domain::env::{RankEnvError, RankPlace, rank_argv, rank_environment};
 use crate::domain::ids::{Attempt, Slot};
 use crate::domain::settings::NodeContext;
 use crate::domain::spec::{ProgramKind, RunSpec};
@@ -74,7 +74,7 @@ impl Starter<'_> {
             spec: self.spec,
             error_file: error_file.as_deref(),
             run_base: Some(&self.context.run_base),
-            signals: env::SIGNALS,
+            signals: &self.context.signals,
             slurm_env: self.context.slurm_env,
             threads: self.context.threads,
             gpus: self.context.gpus,
@@ -103,6 +103,7 @@ impl Starter<'_> {
                 session: true,
                 death_signal: Some(SIGKILL),
                 ignore,
+                cpus: self.context.cpus.get(seat.local_rank.0 as usize).cloned().unwrap_or_default(),
                 oom_score_adj: Some(OOM_SCORE_ADJ),
                 ..SpawnRequest::default()
             },

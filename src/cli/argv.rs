@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
 use super::failure::UsageError;
+use super::torchrun;
 use crate::domain::suggest::closest;
 
 /// A command line of `run`, split.
@@ -18,22 +19,6 @@ pub struct Split {
     /// Program and arguments.
     pub program: Vec<String>,
 }
-
-/// Options of torchrun that relight knows and does not have, with a sentence for each.
-const NOT_THERE: &[(&str, &str)] = &[
-    ("run-path", "leave it out: relight starts the script itself"),
-    ("logs-specs", "it loads a Python plug-in into torchrun; relight has no Python inside"),
-    ("log-line-prefix-template", "it is not there yet; the prefix is [<role><local rank>]:"),
-    ("duplicate-stdout-filters", "it is not there yet; use --tee and grep"),
-    ("duplicate-stderr-filters", "it is not there yet; use --tee and grep"),
-    ("numa-binding", "it is not there yet; start ranks through numactl with --no-python"),
-    (
-        "signals-to-handle",
-        "leave it out: relight handles TERM, INT, HUP and QUIT and passes USR1 and USR2 on",
-    ),
-    ("virtual-local-rank", "it is not there yet; leave it out and use LOCAL_RANK"),
-    ("print-completion", "it is not there yet"),
-];
 
 struct Known {
     takes_value: bool,
@@ -73,9 +58,6 @@ impl Options {
         if let Some(known) = self.long.get(&word) {
             return Ok(known);
         }
-        if let Some((_, sentence)) = NOT_THERE.iter().find(|(name, _)| *name == word) {
-            return Err(UsageError::NotThere { option: word, sentence });
-        }
         let mut meant: Vec<(&String, &Known)> =
             self.long.iter().filter(|(name, _)| !word.is_empty() && name.starts_with(&word)).collect();
         meant.dedup_by(|a, b| a.1.name == b.1.name);
@@ -85,10 +67,14 @@ impl Options {
                 let closest = closest(&word, self.long.keys().map(String::as_str)).map(str::to_owned);
                 Err(UsageError::UnknownOption { option: format!("--{typed}"), closest })
             }
-            several => Err(UsageError::Ambiguous {
-                option: format!("--{typed}"),
-                candidates: several.iter().map(|(name, _)| format!("--{name}")).collect(),
-            }),
+            // What torchrun takes for one of its own is that, though options of ours begin so, too.
+            several => match torchrun::meant(typed).and_then(|name| self.long.get(&name)) {
+                Some(known) => Ok(known),
+                None => Err(UsageError::Ambiguous {
+                    option: format!("--{typed}"),
+                    candidates: several.iter().map(|(name, _)| format!("--{name}")).collect(),
+                }),
+            },
         }
     }
 }
@@ -118,8 +104,10 @@ pub fn split(command: &clap::Command, words: &[OsString]) -> Result<Split, Usage
         } else if text.len() > 1 && text.starts_with('-') {
             at += shorts(&options, &mut out, &text[1..], words.get(at))?;
         } else {
-            out.program =
-                words[at - 1..].iter().map(|word| utf8(word).map(str::to_owned)).collect::<Result<_, _>>()?;
+            // A -- directly behind the program is torchrun's, too: it is taken away.
+            let taken = usize::from(words.get(at).is_some_and(|word| word == "--"));
+            let rest = std::iter::once(word).chain(&words[at + taken..]);
+            out.program = rest.map(|word| utf8(word).map(str::to_owned)).collect::<Result<_, _>>()?;
             break;
         }
     }

@@ -78,6 +78,7 @@ impl Process {
             cpus: std::thread::available_parallelism()
                 .map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX)),
             gpus: gpus(self),
+            xpus: xpus(self),
             node: self.node(),
             cwd: self.cwd.clone(),
             stamp: jiff::ZonedDateTime::now().strftime("%Y%m%d-%H%M%S").to_string(),
@@ -200,4 +201,75 @@ fn amd() -> u32 {
         std::fs::read_to_string(node.path().join("gpu_id")).is_ok_and(|id| id.trim() != "0")
     };
     u32::try_from(nodes.filter(is_gpu).count()).unwrap_or(u32::MAX)
+}
+
+/// GPUs of Intel, less what the environment hides.
+fn xpus(process: &Process) -> u32 {
+    const INTEL: &str = "0x8086";
+    let entries = std::fs::read_dir("/sys/class/drm").into_iter().flatten().flatten();
+    let renders = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("renderD"));
+    let vendor = |entry: &std::fs::DirEntry| std::fs::read_to_string(entry.path().join("device/vendor"));
+    let there = renders.filter(|entry| vendor(entry).is_ok_and(|id| id.trim() == INTEL)).count();
+    let there = u32::try_from(there).unwrap_or(u32::MAX);
+    match process.var(env::ZE_AFFINITY_MASK) {
+        Some(mask) => u32::try_from(mask.split(',').count()).unwrap_or(u32::MAX).min(there),
+        None => there,
+    }
+}
+
+/// PCI addresses of the GPUs that a rank would see, in their order. Without NVIDIA's driver: none.
+#[must_use]
+pub fn visible_devices(process: &Process) -> Vec<String> {
+    let visible = process.known.get(env::CUDA_VISIBLE_DEVICES.name).map(String::as_str);
+    visible_of(&driver_devices(Path::new("/proc/driver/nvidia/gpus")), visible)
+}
+
+/// Address and UUID of each GPU, in the order of addresses, which is that of numbers.
+fn driver_devices(dir: &Path) -> Vec<(String, String)> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let one = |entry: std::fs::DirEntry| {
+        let about = std::fs::read_to_string(entry.path().join("information")).unwrap_or_default();
+        let uuid = about.lines().find_map(|line| line.strip_prefix("GPU UUID:")).unwrap_or_default();
+        Some((entry.file_name().into_string().ok()?, uuid.trim().to_owned()))
+    };
+    let mut all: Vec<(String, String)> = entries.filter_map(one).collect();
+    all.sort();
+    all
+}
+
+/// As the driver reads the list: numbers or UUIDs (a beginning is enough), up to the first that is no device.
+fn visible_of(all: &[(String, String)], visible: Option<&str>) -> Vec<String> {
+    let Some(list) = visible else { return all.iter().map(|(address, _)| address.clone()).collect() };
+    let device = |entry: &str| match entry.parse::<usize>() {
+        Ok(number) => all.get(number),
+        Err(_) => all.iter().find(|(_, uuid)| !entry.is_empty() && uuid.starts_with(entry)),
+    };
+    list.split(',').map_while(|entry| device(entry.trim())).map(|(address, _)| address.clone()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_gpus_are_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        for (address, uuid) in [("0000:9a:00.0", "GPU-bbbb"), ("0000:1b:00.0", "GPU-aaaa")] {
+            let about = format!("Model:  \t H100\nGPU UUID:  \t {uuid}\n");
+            std::fs::create_dir_all(dir.path().join(address)).unwrap();
+            std::fs::write(dir.path().join(address).join("information"), about).unwrap();
+        }
+        let all = driver_devices(dir.path());
+        for (visible, want) in [
+            (None, vec!["0000:1b:00.0", "0000:9a:00.0"]),
+            (Some("1,0"), vec!["0000:9a:00.0", "0000:1b:00.0"]),
+            (Some("GPU-bb"), vec!["0000:9a:00.0"]),
+            (Some("0,7,1"), vec!["0000:1b:00.0"]),
+            (Some("-1"), vec![]),
+            (Some(""), vec![]),
+        ] {
+            assert_eq!(visible_of(&all, visible), want, "{visible:?}");
+        }
+        assert!(driver_devices(&dir.path().join("none")).is_empty());
+    }
 }

@@ -7,7 +7,9 @@ use super::inject::InjectError;
 use super::program::ProgramError;
 use super::runs::RunsError;
 use super::srun::SrunError;
+use crate::domain::env::virtual_rank::TooFewGpus;
 use crate::domain::exit_code::Outcome;
+use crate::domain::numa::NumaError;
 use crate::domain::settings::{FileError, SettingsError};
 use crate::domain::slurm_env::SlurmEnvError;
 use crate::inspect::Clock;
@@ -33,14 +35,6 @@ pub enum UsageError {
         option: String,
         /// What it can mean.
         candidates: Vec<String>,
-    },
-    /// An option of torchrun that relight does not have.
-    #[error("relight does not have torchrun's --{option}: {sentence}")]
-    NotThere {
-        /// The option.
-        option: String,
-        /// Why, and what to do.
-        sentence: &'static str,
     },
     /// The value is missing.
     #[error("{option} needs a value")]
@@ -82,6 +76,18 @@ pub enum UsageError {
     TooLong {
         /// The limit.
         limit: usize,
+    },
+    /// Ranks cannot be bound to CPUs.
+    #[error(transparent)]
+    Numa(#[from] NumaError),
+    /// Ranks cannot have a GPU each.
+    #[error(transparent)]
+    TooFewGpus(#[from] TooFewGpus),
+    /// Completions for a shell that there are none for.
+    #[error("there are no completions for '{shell}'")]
+    NoCompletions {
+        /// As typed.
+        shell: String,
     },
     /// Nothing to run.
     #[error("there is no program to run")]
@@ -148,10 +154,14 @@ impl UsageError {
             Self::NoDirectory => Some("cd to a directory that is there".to_owned()),
             Self::TooLong { .. } => Some("put them into a file that the program reads".to_owned()),
             Self::NoProgram => Some("relight run [OPTIONS] SCRIPT [ARGS]...".to_owned()),
+            Self::Numa(NumaError::NoDevice { .. }) | Self::TooFewGpus(_) => {
+                Some("fewer ranks: --nproc-per-node=N".to_owned())
+            }
+            Self::Numa(_) => Some("leave the option out: ranks then share all CPUs".to_owned()),
+            Self::NoCompletions { .. } => Some("there are some for bash, zsh and fish".to_owned()),
             Self::Clap { tip, .. } => tip.clone(),
             Self::JsonAlone
             | Self::Ambiguous { .. }
-            | Self::NotThere { .. }
             | Self::NeedsValue { .. }
             | Self::TakesNoValue { .. }
             | Self::NotUtf8 { .. } => None,

@@ -53,6 +53,11 @@ pub enum Command {
     },
     /// Make something fail in a run, to see it recover
     Inject(InjectArgs),
+    /// Print completions for a shell: relight completions bash > FILE
+    Completions {
+        /// Which
+        shell: CompletionShell,
+    },
     /// Print a part of the documentation
     #[command(hide = true)]
     Gen {
@@ -133,6 +138,9 @@ const AFTER_RUN: &str = "Options end at SCRIPT: everything behind it is the scri
 with hyphens or underscores and shortened while they stay unique. Each has a variable or a line in a configuration \
 file as its default: relight config show --origin.";
 
+/// Where options stand that exist for torchrun's sake.
+const TORCHRUN: &str = "Options of torchrun, mostly without effect";
+
 /// The options of `run` that are settings.
 #[derive(Debug, Default, ClapArgs)]
 pub struct RunOptions {
@@ -146,7 +154,7 @@ pub struct RunOptions {
     #[arg(long, value_name = "N", help_heading = "Ranks")]
     pub spares: Option<String>,
     /// Ranks of this node [default: in a job the header's tasks per node, else its GPUs; else 1]
-    #[arg(long, value_name = "N|auto|gpu|cpu", help_heading = "Ranks")]
+    #[arg(long, value_name = "N|auto|gpu|cpu|xpu", help_heading = "Ranks")]
     pub nproc_per_node: Option<String>,
     /// What ranks see of Slurm in a job: as if srun had started each of them, nothing of its tasks, or what their agent
     /// sees [default: task]
@@ -161,6 +169,16 @@ pub struct RunOptions {
     /// SCRIPT is a program, not Python
     #[arg(long, help_heading = "Ranks")]
     pub no_python: bool,
+    /// SCRIPT is a script, whatever -m and --no-python say
+    #[arg(long, help_heading = "Ranks")]
+    pub run_path: bool,
+    /// Each rank sees its own GPU alone, as the first, and LOCAL_RANK is 0
+    #[arg(long, help_heading = "Ranks")]
+    pub virtual_local_rank: bool,
+    /// Bind each rank to CPUs near the GPU of its number: node, socket, exclusive (cores of its own), core-complex (one
+    /// last-level cache)
+    #[arg(long, value_name = "HOW", help_heading = "Ranks")]
+    pub numa_binding: Option<String>,
     /// ROLE_NAME of the ranks, and part of the prefix of their lines [default: default]
     #[arg(long, value_name = "NAME", help_heading = "Ranks")]
     pub role: Option<String>,
@@ -178,6 +196,9 @@ pub struct RunOptions {
     /// How long a world may wait for its nodes [default: 10 min]
     #[arg(long, value_name = "TIME", help_heading = "Failures")]
     pub join_timeout: Option<String>,
+    /// With MIN:MAX: how long MIN nodes wait for more [default: 30 s]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub last_call: Option<String>,
     /// How long a run goes on while its run directory cannot be written [default: 10 min]
     #[arg(long, value_name = "TIME", help_heading = "Failures")]
     pub store_timeout: Option<String>,
@@ -198,6 +219,19 @@ pub struct RunOptions {
     /// Local ranks that the console shows [default: all]
     #[arg(long, value_name = "N,N,…", help_heading = "Output")]
     pub local_ranks_filter: Option<String>,
+    /// What stands before a line that --tee shows: ${role_name}, ${local_rank}, ${rank} and ${hostname} are replaced
+    /// [default: [${role_name}${local_rank}]:]
+    #[arg(long, value_name = "TEXT", help_heading = "Output")]
+    pub log_line_prefix_template: Option<String>,
+    /// Write lines that --tee shows and that hold one of these texts to filtered_stdout.log, too; ,, is one comma
+    #[arg(long, value_name = "TEXT,…", help_heading = "Output")]
+    pub duplicate_stdout_filters: Option<String>,
+    /// The same for standard error, to filtered_stderr.log
+    #[arg(long, value_name = "TEXT,…", help_heading = "Output")]
+    pub duplicate_stderr_filters: Option<String>,
+    /// console: print an event as JSON when a rank starts or ends [default: null]
+    #[arg(long, value_name = "null|console", help_heading = "Output")]
+    pub event_log_handler: Option<String>,
 
     /// Name of the run [default: the time and a random number; in a batch job its id and a count]
     #[arg(long, alias = "rdzv-id", value_name = "ID", help_heading = "Run")]
@@ -213,6 +247,31 @@ pub struct RunOptions {
     #[arg(long, value_name = "FILE", help_heading = "Run")]
     pub config: Option<String>,
 
+    /// Print the completions of this command for a shell
+    #[arg(long, value_name = "SHELL", help_heading = "Run")]
+    pub print_completion: Option<String>,
+
+    /// Of --rdzv-conf join_timeout, last_call_timeout and, for static, timeout count, in seconds
+    #[arg(long, value_name = "KEY=N,…", help_heading = TORCHRUN)]
+    pub rdzv_conf: Option<String>,
+    /// static or c10d: relight finds its nodes itself
+    #[arg(long, value_name = "NAME", help_heading = TORCHRUN)]
+    pub rdzv_backend: Option<String>,
+    /// Looked at: relight finds its nodes itself
+    #[arg(long, value_name = "HOST:PORT", help_heading = TORCHRUN)]
+    pub rdzv_endpoint: Option<String>,
+    /// Looked at: an end is seen at once
+    #[arg(long, value_name = "SECONDS", help_heading = TORCHRUN)]
+    pub monitor_interval: Option<String>,
+    /// Looked at: ranks are programs of their own
+    #[arg(long, value_name = "NAME", help_heading = TORCHRUN)]
+    pub start_method: Option<String>,
+    /// Looked at: TERM, INT, HUP and QUIT stop a run, USR1 and USR2 are passed on
+    #[arg(long, value_name = "SIG,…", help_heading = TORCHRUN)]
+    pub signals_to_handle: Option<String>,
+    /// default: relight cannot load a Python plug-in
+    #[arg(long, value_name = "NAME", help_heading = TORCHRUN)]
+    pub logs_specs: Option<String>,
     /// Options of torchrun that have no effect here.
     #[command(flatten)]
     pub ignored: IgnoredOptions,
@@ -221,33 +280,15 @@ pub struct RunOptions {
 /// Options of torchrun that are accepted and change nothing.
 #[derive(Debug, Default, ClapArgs)]
 pub struct IgnoredOptions {
-    /// Accepted: relight finds its nodes itself
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
-    rdzv_backend: Option<String>,
-    /// Accepted: relight finds its nodes itself
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
-    rdzv_endpoint: Option<String>,
-    /// Accepted: relight finds its nodes itself
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
-    rdzv_conf: Option<String>,
     /// Accepted: every attempt has its own
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    #[arg(long, value_name = "X", help_heading = TORCHRUN)]
     master_addr: Option<String>,
     /// Accepted: every attempt has its own
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    #[arg(long, value_name = "X", help_heading = TORCHRUN)]
     master_port: Option<String>,
     /// Accepted: relight gives the numbers
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
+    #[arg(long, value_name = "X", help_heading = TORCHRUN)]
     node_rank: Option<String>,
-    /// Accepted: an end is seen at once
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
-    monitor_interval: Option<String>,
-    /// Accepted: ranks are programs of their own
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
-    start_method: Option<String>,
-    /// Accepted: see `relight events`
-    #[arg(long, value_name = "X", help_heading = "Options of torchrun without effect")]
-    event_log_handler: Option<String>,
 }
 
 impl RunOptions {
@@ -278,6 +319,21 @@ impl RunOptions {
                 Key::StoreTimeout => text(&self.store_timeout),
                 Key::Grant => text(&self.grant),
                 Key::LocalAddr => text(&self.local_addr),
+                Key::LastCall => text(&self.last_call),
+                Key::RunPath => flag(self.run_path),
+                Key::VirtualLocalRank => flag(self.virtual_local_rank),
+                Key::NumaBinding => text(&self.numa_binding),
+                Key::LogLinePrefixTemplate => text(&self.log_line_prefix_template),
+                Key::DuplicateStdoutFilters => text(&self.duplicate_stdout_filters),
+                Key::DuplicateStderrFilters => text(&self.duplicate_stderr_filters),
+                Key::EventLogHandler => text(&self.event_log_handler),
+                Key::RdzvBackend => text(&self.rdzv_backend),
+                Key::RdzvEndpoint => text(&self.rdzv_endpoint),
+                Key::RdzvConf => text(&self.rdzv_conf),
+                Key::MonitorInterval => text(&self.monitor_interval),
+                Key::StartMethod => text(&self.start_method),
+                Key::SignalsToHandle => text(&self.signals_to_handle),
+                Key::LogsSpecs => text(&self.logs_specs),
                 Key::SlurmEnv => text(&self.slurm_env),
                 Key::GpuVisibility => text(&self.gpu_visibility),
             };
@@ -295,15 +351,9 @@ impl RunOptions {
 impl IgnoredOptions {
     fn names(&self) -> Vec<String> {
         let given = |name: &str| match name {
-            "rdzv-backend" => self.rdzv_backend.is_some(),
-            "rdzv-endpoint" => self.rdzv_endpoint.is_some(),
-            "rdzv-conf" => self.rdzv_conf.is_some(),
             "master-addr" => self.master_addr.is_some(),
             "master-port" => self.master_port.is_some(),
             "node-rank" => self.node_rank.is_some(),
-            "monitor-interval" => self.monitor_interval.is_some(),
-            "start-method" => self.start_method.is_some(),
-            "event-log-handler" => self.event_log_handler.is_some(),
             _ => false,
         };
         IGNORED.iter().filter(|(name, _)| given(name)).map(|(name, _)| (*name).to_owned()).collect()
@@ -437,6 +487,17 @@ pub enum Fault {
     StopAgent,
 }
 
+/// A shell that can complete commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum CompletionShell {
+    /// For ~/.local/share/bash-completion/completions/relight
+    Bash,
+    /// For a file _relight in a directory of $fpath
+    Zsh,
+    /// For ~/.config/fish/completions/relight.fish
+    Fish,
+}
+
 /// A generated part of the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Generated {
@@ -446,6 +507,8 @@ pub enum Generated {
     ExitCodes,
     /// Of docs/cli.md
     Cli,
+    /// Of docs/torchrun.md
+    Torchrun,
 }
 
 /// The definition of a command, built.

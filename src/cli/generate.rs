@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use clap::CommandFactory as _;
 
 use super::flags::{Cli, Generated};
+use super::torchrun;
 use crate::domain::{env, exit_code};
 
 /// The generated text.
@@ -14,6 +15,7 @@ pub fn text(what: Generated) -> String {
         Generated::EnvTable => env::markdown(),
         Generated::ExitCodes => exit_code::markdown(),
         Generated::Cli => cli(),
+        Generated::Torchrun => torchrun::markdown(),
     }
 }
 

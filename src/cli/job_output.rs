@@ -41,7 +41,7 @@ fn silent(process: &Process, job: &str, error: &CommandError) -> Asked {
         && let Some(dir) = base.parent()
     {
         let file = dir.join("output");
-        let output = JobOutput { file, plain: true, shared: true, with_submission: false };
+        let output = JobOutput { file, plain: true, writable: true, shared: true, with_submission: false };
         return Asked { output: Some(output), silence: None };
     }
     let silence = format!(
@@ -58,6 +58,7 @@ fn look(process: &Process, file: PathBuf) -> JobOutput {
     let device = submission.and_then(|dir| Some(std::fs::metadata(dir).ok()?.dev()));
     JobOutput {
         plain: seen.as_ref().is_some_and(std::fs::Metadata::is_file),
+        writable: file.parent().is_some_and(|dir| files::may_change(dir).is_ok()),
         shared: served.is_some(),
         with_submission: seen.is_some_and(|seen| device == Some(seen.dev())),
         file,

@@ -87,6 +87,9 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     if context.place.index == 0 {
         super::runs::remember(process, &context.run_dir);
         unprotected(process, &context.place);
+        for name in launch.settings.hints.unknown_signals() {
+            output::complain(&format!("relight: warning: --signals-to-handle: there is no signal '{name}'\n"));
+        }
     }
     let image = Image::of_self()?;
     if let Some(refused) = image.refused() {
@@ -147,6 +150,8 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
         redirects: context.redirects.clone(),
         tee: context.tee.clone(),
         console: context.console_ranks.as_ref().map(|ranks| ranks.iter().copied().collect()),
+        prefix: context.line_prefix.clone(),
+        filters: context.filters.clone(),
         role: spec.role.clone(),
         host: context.node.as_str().split('.').next().unwrap_or_default().to_owned(),
         ..LogSpec::default()

@@ -3,7 +3,9 @@
 //! Only this room reads arguments and the environment. What was typed becomes [`crate::domain::settings::Args`],
 //! that becomes [`crate::domain::settings::Settings`], and that what the machines get ([`run::Launch`]).
 
+pub mod affinity;
 pub mod argv;
+pub mod completions;
 pub mod facts;
 pub mod failure;
 pub mod flags;
@@ -13,6 +15,7 @@ pub mod inspecting;
 pub mod interpreter;
 mod job_output;
 pub mod landing;
+pub mod launcher;
 pub mod output;
 pub mod program;
 pub mod run;
@@ -20,6 +23,7 @@ pub mod runs;
 pub mod show;
 pub mod slurm;
 pub mod srun;
+pub mod torchrun;
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -84,6 +88,7 @@ fn perform(process: &facts::Process, command: Parsed) -> Result<Outcome, Failure
         Parsed::Other(Command::Gen { what }) => {
             output::print(&generate::text(what)).map(|()| Outcome::Finished)
         }
+        Parsed::Other(Command::Completions { shell }) => completions::print(shell),
         Parsed::Srun { words } => srun::srun(process, &words),
         Parsed::Other(Command::Slurm { command }) => slurm::slurm(&command),
         Parsed::Other(Command::Run(_) | Command::Srun(_) | Command::Config { .. }) => {

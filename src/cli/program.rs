@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::facts::Process;
 use super::interpreter::which;
+use super::launcher;
 use crate::domain::env;
 use crate::domain::settings::Settings;
 use crate::domain::spec::ProgramKind;
@@ -44,9 +45,9 @@ pub enum ProgramError {
     #[error("{name} starts the ranks of a job itself, and so does relight: one of them is enough")]
     Launcher {
         /// Its name.
-        name: &'static str,
+        name: String,
         /// What to write in its place.
-        instead: &'static str,
+        instead: String,
     },
     /// An empty name.
     #[error("the program has an empty name")]
@@ -72,7 +73,7 @@ impl ProgramError {
             Self::NoScript { python: true, .. } => Some(
                 "relight starts python itself: leave the word out, or say --no-python before it".to_owned(),
             ),
-            Self::Launcher { instead, .. } => Some((*instead).to_owned()),
+            Self::Launcher { instead, .. } => Some(instead.clone()),
             Self::NoPython => {
                 Some("name one in PYTHON_EXEC, or say --no-python for a program that is none".to_owned())
             }
@@ -86,27 +87,6 @@ impl ProgramError {
     }
 }
 
-const ACCELERATE: &str = "in place of `accelerate launch`: relight run --nproc-per-node=N SCRIPT ARGS";
-const DEEPSPEED: &str = "in place of `deepspeed`: relight run --nproc-per-node=N SCRIPT ARGS";
-const TORCHRUN: &str = "relight takes torchrun's options itself: relight run --nproc-per-node=N SCRIPT ARGS";
-const MPI: &str =
-    "MPI programs are not covered; for a torch program: relight run --nproc-per-node=N SCRIPT ARGS";
-
-/// Launchers by the name of their program or module, and the line to write in their place.
-const LAUNCHERS: &[(&str, &str)] = &[
-    ("accelerate", ACCELERATE),
-    ("accelerate.commands.launch", ACCELERATE),
-    ("deepspeed", DEEPSPEED),
-    ("deepspeed.launcher.runner", DEEPSPEED),
-    ("torchrun", TORCHRUN),
-    ("torch.distributed.run", TORCHRUN),
-    ("torch.distributed.launch", TORCHRUN),
-    ("mpirun", MPI),
-    ("mpiexec", MPI),
-    ("srun", "turn it round: srun [its options] relight run SCRIPT ARGS"),
-    ("relight", "say it once: relight run SCRIPT ARGS"),
-];
-
 /// Refuses what cannot run, before anything is started.
 ///
 /// # Errors
@@ -117,8 +97,8 @@ pub fn check(settings: &Settings, process: &Process) -> Result<(), ProgramError>
         return Err(ProgramError::Empty);
     }
     let base = Path::new(name).file_name().and_then(|base| base.to_str()).unwrap_or(name);
-    if let Some((name, instead)) = LAUNCHERS.iter().find(|(launcher, _)| *launcher == base) {
-        return Err(ProgramError::Launcher { name, instead });
+    if let Some(found) = launcher::find(settings.kind() == ProgramKind::Module, name, &settings.args) {
+        return Err(ProgramError::Launcher { name: found.name, instead: found.instead });
     }
     match settings.kind() {
         // Only Python knows where modules are.

@@ -3,8 +3,8 @@
 use super::facts::Process;
 use super::failure::{Failure, UsageError};
 use super::flags::{RunFlags, RunOptions};
-use super::{interpreter, landing, program, show, srun};
-use crate::domain::env;
+use super::{affinity, completions, interpreter, landing, program, show, srun};
+use crate::domain::env::{self, virtual_rank};
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{AgentConfig, Settings};
 use crate::domain::slurm_env::SlurmPlace;
@@ -26,6 +26,9 @@ pub struct Launch {
 pub fn run(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Outcome, Failure> {
     if flags.json && !flags.dry_run {
         return Err(UsageError::JsonAlone.into());
+    }
+    if let Some(shell) = &flags.run.print_completion {
+        return completions::print_named(process, shell);
     }
     if let Some(outcome) = srun::instead(process, flags, program)? {
         return Ok(outcome);
@@ -83,6 +86,12 @@ pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> R
     // Whoever sees no commands of Slurm in a step that Slurm started is in a container.
     context.place.contained = !context.place.token.is_empty() && !slurm_here;
     context.command = process.command.clone();
+    if let Some(way) = settings.numa.value {
+        context.cpus = affinity::cpus(process, way, settings.nproc.value).map_err(UsageError::from)?;
+    }
+    if settings.virtual_local_rank.value {
+        virtual_rank::check(&context.base_env, settings.nproc.value).map_err(UsageError::from)?;
+    }
     context.fallbacks = process.var(env::RELIGHT_FORCE_FALLBACK).unwrap_or_default().to_owned();
     context.log_filter = process.var(env::RELIGHT_LOG).map(str::to_owned);
     let config = AgentConfig { spec: settings.run_spec(), node: settings.node_spec(&process.cwd), context };

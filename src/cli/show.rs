@@ -76,6 +76,8 @@ fn rows_json(settings: &Settings) -> Vec<Value> {
 struct Planned {
     local_rank: u32,
     argv: Vec<String>,
+    /// The CPUs that it is bound to; empty: it is not.
+    cpus: Vec<u32>,
     /// What relight adds to the environment or changes in it.
     env: Vec<(String, String)>,
 }
@@ -123,7 +125,7 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             spec: &launch.config.spec,
             error_file: error_file.as_deref(),
             run_base: Some(&context.run_base),
-            signals: env::SIGNALS,
+            signals: &context.signals,
             slurm_env: context.slurm_env,
             threads: context.threads,
             gpus: context.gpus,
@@ -138,6 +140,7 @@ fn plan(launch: &Launch) -> Vec<Planned> {
         Some(Planned {
             local_rank: local,
             argv: argv.iter().map(|word| lossy(word)).collect(),
+            cpus: context.cpus.get(local as usize).cloned().unwrap_or_default(),
             env: env.collect(),
         })
     };
@@ -171,6 +174,10 @@ fn dry_run_text(launch: &Launch, ranks: &[Planned]) -> String {
     for rank in ranks {
         let argv: Vec<String> = rank.argv.iter().map(|word| quoted(word)).collect();
         let _ = writeln!(out, "\nrank {}\n  {}", rank.local_rank, argv.join(" "));
+        if !rank.cpus.is_empty() {
+            let cpus: Vec<String> = rank.cpus.iter().map(u32::to_string).collect();
+            let _ = writeln!(out, "  bound to CPUs {}", cpus.join(","));
+        }
         for (name, value) in rank.env.iter().filter(|pair| !is_common(pair)) {
             let _ = writeln!(out, "  {name}={}", quoted(value));
         }
@@ -182,7 +189,12 @@ fn dry_run_json(launch: &Launch, ranks: &[Planned]) -> String {
     let rank = |rank: &Planned| {
         let env: serde_json::Map<String, Value> =
             rank.env.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
-        json!({ "rank": rank.local_rank, "local_rank": rank.local_rank, "argv": rank.argv, "env": env })
+        let mut all =
+            json!({ "rank": rank.local_rank, "local_rank": rank.local_rank, "argv": rank.argv, "env": env });
+        if !rank.cpus.is_empty() {
+            all["cpus"] = json!(rank.cpus);
+        }
+        all
     };
     let context = &launch.config.context;
     let python = (!context.interpreter_from.is_empty())

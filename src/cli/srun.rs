@@ -16,7 +16,7 @@ use crate::domain::env;
 use crate::domain::exit_code::Outcome;
 use crate::domain::hostlist;
 use crate::domain::ids::NodeName;
-use crate::domain::settings::{Facts, Key, Origin, Settings};
+use crate::domain::settings::{Facts, Key, Origin, Settings, is_on};
 use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{JobRef, ProgramKind};
 use crate::slurm::line::{LineError, SrunLine};
@@ -39,6 +39,9 @@ pub enum SrunError {
     /// Nothing behind the options.
     #[error("there is no command for srun to start")]
     NoCommand,
+    /// Words, and none of them begins a command that is known.
+    #[error("relight srun cannot tell where the options of srun end: `--` is missing before `relight run`")]
+    NoBorder,
     /// Something else.
     #[error("relight srun starts `relight run …`, not {word}")]
     NotRelight {
@@ -76,7 +79,7 @@ impl SrunError {
     pub fn hint(&self) -> Option<String> {
         const LINE: &str = "relight srun [options of srun] -- relight run SCRIPT";
         match self {
-            Self::NoCommand | Self::NotRelight { .. } => Some(LINE.to_owned()),
+            Self::NoCommand | Self::NoBorder | Self::NotRelight { .. } => Some(LINE.to_owned()),
             Self::OutsideJob => Some("sbatch or salloc first; on this machine alone: relight run".to_owned()),
             Self::InStep => Some("here it is relight run SCRIPT".to_owned()),
             Self::Heterogeneous { .. } => Some("ask for one component".to_owned()),
@@ -135,7 +138,7 @@ pub fn srun(process: &Process, words: &[String]) -> Result<Outcome, Failure> {
 /// # Errors
 /// Nothing was started, and why.
 pub fn instead(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Option<Outcome>, Failure> {
-    let alone = flags.run.standalone || process.var(env::PET_STANDALONE) == Some("1");
+    let alone = flags.run.standalone || process.var(env::PET_STANDALONE).is_some_and(is_on);
     let place = SlurmPlace::read(&process.known).map_err(UsageError::from)?;
     let Some(place) = place.filter(|_| !alone && !flags.dry_run) else { return Ok(None) };
     match place.form {
@@ -169,7 +172,8 @@ fn split(words: &[String]) -> Result<(&[String], &[String]), SrunError> {
         let name = Path::new(word).file_name().and_then(OsStr::to_str);
         matches!(name, Some("relight" | "torchrun"))
     };
-    let at = words.iter().position(ours).ok_or(SrunError::NoCommand)?;
+    let none = if words.iter().all(|word| word.starts_with('-')) { SrunError::NoCommand } else { SrunError::NoBorder };
+    let at = words.iter().position(ours).ok_or(none)?;
     Ok(words.split_at(at))
 }
 
@@ -217,6 +221,7 @@ fn settings(
         // Neither this node nor what it sees is the agents'.
         args.values.remove(&Key::NprocPerNode);
         facts.gpus = facts.gpus.max(1);
+        facts.xpus = facts.xpus.max(1);
     }
     Ok(Settings::resolve(&args, &facts, &agent.known, &files)?)
 }

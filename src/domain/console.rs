@@ -223,6 +223,9 @@ impl Console {
             Note::LogsDisabled { path, errno } => {
                 format!("logs: {path} cannot be written: {}; going on without", errno_name(*errno))
             }
+            Note::LogsLost { bytes } => {
+                format!("logs: {} of output are in no file, as none could be written", size(*bytes))
+            }
             Note::StoreBack { after } => {
                 format!("the run directory can be written again after {}", human(*after))
             }
@@ -328,6 +331,29 @@ impl Console {
     }
 }
 
+/// What the console says of a note in one sentence, without prefix and time; none where it says nothing of it, or more.
+#[must_use]
+pub fn sentence(note: &Note) -> Option<String> {
+    match note {
+        // It depends on what was said before.
+        Note::Decided { .. } => None,
+        _ => Console::new(Banner::default()).one_line(note),
+    }
+}
+
+/// Bytes, in a unit that can be read.
+fn size(bytes: u64) -> String {
+    const UNITS: [&str; 4] = ["KB", "MB", "GB", "TB"];
+    let (mut value, mut unit) = (bytes, "bytes");
+    for larger in UNITS {
+        if value < 10_000 {
+            break;
+        }
+        (value, unit) = (value / 1_000, larger);
+    }
+    format!("{value} {unit}")
+}
+
 /// How many nodes a world has that may have fewer.
 fn elastic(note: &Note) -> Option<String> {
     Some(match note {
@@ -394,6 +420,9 @@ fn refused(node: &NodeName, why: &RefusedWhy) -> Option<String> {
             "{node} reads another directory under the same name: it cannot take part; look at the mounts there"
         ),
         RefusedWhy::Evicted => format!("{node} is kept out of this run"),
+        RefusedWhy::SameName => format!(
+            "a second machine calls itself {node}: it cannot take part; give each machine a host name of its own"
+        ),
     })
 }
 

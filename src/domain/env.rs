@@ -5,6 +5,7 @@ pub mod gpus;
 pub mod rank;
 pub mod slurm_view;
 pub mod threads;
+pub mod virtual_rank;
 
 use std::fmt::Write as _;
 
@@ -50,7 +51,7 @@ macro_rules! variables {
 variables! {
     // What a rank is told: torchrun's names.
     RANK = Sets "RANK": "Global rank: ranks of lower group ranks first, then by local rank.";
-    LOCAL_RANK = Sets "LOCAL_RANK": "Rank within the node, from 0.";
+    LOCAL_RANK = Sets "LOCAL_RANK": "Rank within the node, from 0; 0 for all with `--virtual-local-rank`.";
     WORLD_SIZE = Sets "WORLD_SIZE": "Ranks of the whole world.";
     LOCAL_WORLD_SIZE = Sets "LOCAL_WORLD_SIZE": "Ranks of this node.";
     GROUP_RANK = Sets "GROUP_RANK": "Index of the node in the world, dense.";
@@ -68,8 +69,8 @@ variables! {
     TORCHELASTIC_ERROR_FILE = Both "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`. Where relight itself is given one, it leaves the root of a failed run there.";
     TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
     OMP_NUM_THREADS = Both "OMP_NUM_THREADS": "Passed on. When unset: in a job the CPUs of one rank, that is what the header asks for a task where ranks are in the place of its tasks, else an even share of the node's. Outside, with more than one rank, the same share; under the name torchrun `1`.";
-    CUDA_VISIBLE_DEVICES = Both "CUDA_VISIBLE_DEVICES": "Passed on; with `--gpu-visibility own` the entry of the rank. Counts the GPUs of `--nproc-per-node gpu`.";
-    HIP_VISIBLE_DEVICES = Both "HIP_VISIBLE_DEVICES": "Passed on; with `--gpu-visibility own` the entry of the rank. Counts the GPUs of `--nproc-per-node gpu` on AMD machines.";
+    CUDA_VISIBLE_DEVICES = Both "CUDA_VISIBLE_DEVICES": "Passed on; with `--gpu-visibility own` or `--virtual-local-rank` the entry of the rank. Counts the GPUs of `--nproc-per-node gpu`.";
+    HIP_VISIBLE_DEVICES = Both "HIP_VISIBLE_DEVICES": "Passed on; with `--gpu-visibility own` or `--virtual-local-rank` the entry of the rank. Counts the GPUs of `--nproc-per-node gpu` on AMD machines.";
     // Ours.
     RELIGHT_RUN_ID = Both "RELIGHT_RUN_ID": "The run id. Read as the default of `--run-id`, and set for every rank. A `relight run` inside a rank does not take the id of the run around it.";
     RELIGHT_ATTEMPT = Both "RELIGHT_ATTEMPT": "The attempt, as `TORCHELASTIC_RESTART_COUNT`. Its presence tells a nested `relight run` that it runs inside a rank.";
@@ -86,6 +87,7 @@ variables! {
     RELIGHT_CONFIG = Reads "RELIGHT_CONFIG": "Default of `--config`.";
     RELIGHT_LOST_AFTER = Reads "RELIGHT_LOST_AFTER": "Default of `--lost-after`.";
     RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
+    RELIGHT_LAST_CALL = Reads "RELIGHT_LAST_CALL": "Default of `--last-call`.";
     RELIGHT_STORE_TIMEOUT = Reads "RELIGHT_STORE_TIMEOUT": "Default of `--store-timeout`.";
     RELIGHT_GRANT = Reads "RELIGHT_GRANT": "Default of `--grant`.";
     RELIGHT_SLURM_ENV = Reads "RELIGHT_SLURM_ENV": "Default of `--slurm-env`.";
@@ -108,16 +110,24 @@ variables! {
     PET_SHUTDOWN_TIMEOUT = Reads "PET_SHUTDOWN_TIMEOUT": "Default of `--shutdown-timeout`.";
     TORCH_ELASTIC_SHUTDOWN_TIMEOUT = Reads "TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "Default of `--shutdown-timeout` after `PET_SHUTDOWN_TIMEOUT`.";
     PET_RDZV_ID = Reads "PET_RDZV_ID": "Default of `--run-id` after `RELIGHT_RUN_ID`.";
-    PET_RDZV_BACKEND = Reads "PET_RDZV_BACKEND": "Accepted, without effect.";
-    PET_RDZV_ENDPOINT = Reads "PET_RDZV_ENDPOINT": "Accepted, without effect.";
-    PET_RDZV_CONF = Reads "PET_RDZV_CONF": "Accepted, without effect.";
+    PET_RDZV_BACKEND = Reads "PET_RDZV_BACKEND": "Default of `--rdzv-backend`.";
+    PET_RDZV_ENDPOINT = Reads "PET_RDZV_ENDPOINT": "Default of `--rdzv-endpoint`: looked at, without effect.";
+    PET_RDZV_CONF = Reads "PET_RDZV_CONF": "Default of `--rdzv-conf`.";
     PET_MASTER_ADDR = Reads "PET_MASTER_ADDR": "Accepted, without effect.";
     PET_MASTER_PORT = Reads "PET_MASTER_PORT": "Accepted, without effect.";
     PET_NODE_RANK = Reads "PET_NODE_RANK": "Accepted, without effect.";
     PET_LOCAL_ADDR = Reads "PET_LOCAL_ADDR": "Default of `--local-addr`.";
-    PET_MONITOR_INTERVAL = Reads "PET_MONITOR_INTERVAL": "Accepted, without effect.";
+    PET_MONITOR_INTERVAL = Reads "PET_MONITOR_INTERVAL": "Default of `--monitor-interval`: looked at, without effect.";
     PET_START_METHOD = Reads "PET_START_METHOD": "Accepted, without effect.";
-    PET_EVENT_LOG_HANDLER = Reads "PET_EVENT_LOG_HANDLER": "Accepted, without effect.";
+    PET_EVENT_LOG_HANDLER = Reads "PET_EVENT_LOG_HANDLER": "Default of `--event-log-handler`.";
+    PET_RUN_PATH = Reads "PET_RUN_PATH": "Default of `--run-path`: 0 or 1.";
+    PET_VIRTUAL_LOCAL_RANK = Reads "PET_VIRTUAL_LOCAL_RANK": "Default of `--virtual-local-rank`: 0 or 1.";
+    PET_SIGNALS_TO_HANDLE = Reads "PET_SIGNALS_TO_HANDLE": "Default of `--signals-to-handle`: looked at, without effect.";
+    PET_LOG_LINE_PREFIX_TEMPLATE = Reads "PET_LOG_LINE_PREFIX_TEMPLATE": "Default of `--log-line-prefix-template`.";
+    TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE = Reads "TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "Default of `--log-line-prefix-template` after `PET_LOG_LINE_PREFIX_TEMPLATE`.";
+    PET_DUPLICATE_STDOUT_FILTERS = Reads "PET_DUPLICATE_STDOUT_FILTERS": "Default of `--duplicate-stdout-filters`.";
+    PET_DUPLICATE_STDERR_FILTERS = Reads "PET_DUPLICATE_STDERR_FILTERS": "Default of `--duplicate-stderr-filters`.";
+    ZE_AFFINITY_MASK = Reads "ZE_AFFINITY_MASK": "Counts the GPUs of `--nproc-per-node xpu`.";
     // Where things are.
     PYTHON_EXEC = Reads "PYTHON_EXEC": "The Python interpreter of the ranks; comes before every other way to find one.";
     VIRTUAL_ENV = Reads "VIRTUAL_ENV": "Its `bin` is searched for the interpreter.";

@@ -27,6 +27,7 @@ pub mod lease;
 pub mod ledger;
 pub mod mutant;
 pub mod note;
+pub mod numa;
 pub mod outbox;
 pub mod policy;
 pub mod record;

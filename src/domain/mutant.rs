@@ -24,6 +24,8 @@ pub enum Mutant {
     ChargeTwice,
     /// An append of unknown outcome is taken for failed and its record is forgotten.
     ForgetUnknownAppend,
+    /// A rank that lost its peer with a node is blamed in the verdict all the same.
+    BlameVictim,
     /// A world opens with fewer nodes than the least.
     BelowMin,
     /// Who comes while a smaller world runs is taken in at once.
@@ -34,7 +36,7 @@ pub enum Mutant {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::GrantFromReceipt,
         Self::ActBeforeWritten,
         Self::AcceptStale,
@@ -45,6 +47,7 @@ impl Mutant {
         Self::StartBeforeGrantOver,
         Self::ChargeTwice,
         Self::ForgetUnknownAppend,
+        Self::BlameVictim,
         Self::BelowMin,
         Self::GrowAtOnce,
         Self::NoLastCall,
@@ -64,6 +67,7 @@ impl Mutant {
             Self::StartBeforeGrantOver => "start-before-grant-over",
             Self::ChargeTwice => "charge-twice",
             Self::ForgetUnknownAppend => "forget-unknown-append",
+            Self::BlameVictim => "blame-victim",
             Self::BelowMin => "below-min",
             Self::GrowAtOnce => "grow-at-once",
             Self::NoLastCall => "no-last-call",

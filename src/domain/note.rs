@@ -323,6 +323,16 @@ pub enum Note {
         /// The kernel's error number.
         errno: i32,
     },
+    /// Output of ranks that is in no file, as no file could be written.
+    LogsLost {
+        /// Of this node, since the start of this agent.
+        bytes: u64,
+    },
+    /// What an agent says of its own, in words.
+    Said {
+        /// The sentence.
+        text: String,
+    },
     /// An append came back.
     Written {
         /// Its number.
@@ -419,6 +429,12 @@ fn yes() -> bool {
 }
 
 impl Note {
+    /// An agent that follows puts this down where it is found when nobody leads any more.
+    #[must_use]
+    pub fn is_of_an_agent(&self) -> bool {
+        self.is_for_people() || matches!(self, Self::GaveUp { .. } | Self::LeaderGone { .. })
+    }
+
     /// An agent speaks to people only where no coordinator can, as one of all, and of its own files.
     #[must_use]
     pub fn is_for_people(&self) -> bool {
@@ -427,6 +443,7 @@ impl Note {
             Self::GaveUp { speaks: true, .. }
                 | Self::LeaderGone { speaks: true, .. }
                 | Self::LogsDisabled { .. }
+                | Self::LogsLost { .. }
         )
     }
 }

@@ -4,8 +4,10 @@
 
 mod args;
 mod file;
+mod hints;
 mod key;
 mod launch;
+mod output;
 mod place;
 mod resolve;
 mod rows;
@@ -13,10 +15,12 @@ mod value;
 
 pub use args::{Args, Facts};
 pub use file::{ConfigFile, FileError, Line};
+pub use hints::{Backend, Conf, Endpoint, Hints};
 pub use key::{IGNORED, Key};
+pub use output::OutputSettings;
 pub use place::JobOutput;
 pub use resolve::{AgentConfig, NodeContext, Place, Settings, SettingsError};
 pub use rows::Row;
 pub use value::{
-    LogDir, Nodes, Nproc, Origin, StreamMap, Streams, Value, ValueProblem, duration_ms, stream_map,
+    LogDir, Nodes, Nproc, Origin, StreamMap, Streams, Value, ValueProblem, duration_ms, is_on, stream_map,
 };

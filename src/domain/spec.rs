@@ -62,6 +62,27 @@ pub struct LaunchPlace {
     pub towards: Option<String>,
     /// Addresses of the first nodes, in order, where they are known.
     pub peers: Vec<String>,
+    /// Several machines that no Slurm brings together.
+    pub direct: Option<Direct>,
+}
+
+/// How machines without Slurm and without a shared directory find each other.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Direct {
+    /// Where the coordinator listens: a name or an address.
+    pub host: String,
+    /// Its port.
+    pub port: u16,
+    /// This machine's number, 0 leads; `None`: the machine whose address the endpoint is.
+    pub rank: Option<u32>,
+    /// What all of them know, as hexadecimal text.
+    pub secret: String,
+}
+
+impl std::fmt::Debug for Direct {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Direct").field("host", &self.host).field("port", &self.port).field("rank", &self.rank).finish()
+    }
 }
 
 /// Every timer of the machines, in milliseconds.
@@ -182,6 +203,9 @@ pub struct RunSpec {
     pub role: String,
     /// An explicit `--shutdown-timeout`, for every stop.
     pub shutdown_timeout_ms: Option<u64>,
+    /// Each rank sees its own GPU alone, as the first, and `LOCAL_RANK` is 0 everywhere.
+    #[serde(default)]
+    pub virtual_local_rank: bool,
     /// A person is at the terminal.
     pub interactive: bool,
     /// The timers.

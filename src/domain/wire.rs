@@ -78,6 +78,8 @@ pub enum RefusedWhy {
     OtherStore,
     /// The node is kept out of this run.
     Evicted,
+    /// Another machine calls itself the same.
+    SameName,
 }
 
 /// Coordinator to agent.

@@ -2,14 +2,15 @@
 
 use serde_json::Value;
 
-use super::{Clock, Said, harmless, sentences};
+use super::{Clock, Said, harmless, notes, sentences};
 use crate::store::look::RunView;
+use crate::store::status::EventLine;
 
 /// Records and events by time; records stay in the order of their numbers.
 #[must_use]
 pub fn render(view: &RunView, json: bool, clock: &Clock) -> Said {
     let mut text = String::new();
-    let mut events = view.events.iter().filter(|l| !l.trim().is_empty()).map(|l| (wall_ms(l), l)).peekable();
+    let mut events = in_order(view).into_iter().peekable();
     for record in &view.records {
         while let Some((_, line)) = events.next_if(|(at, _)| *at < record.wall_ms) {
             push_event(&mut text, line, json, clock);
@@ -38,9 +39,23 @@ pub fn render(view: &RunView, json: bool, clock: &Clock) -> Said {
     Said { text, code }
 }
 
-fn wall_ms(line: &str) -> u64 {
-    let value: Option<Value> = serde_json::from_str(line).ok();
-    value.and_then(|v| v.get("wall_ms")?.as_u64()).unwrap_or_default()
+/// The lines of all writers by time; what has none stays behind the line before it.
+fn in_order(view: &RunView) -> Vec<(u64, &String)> {
+    let mut lines = Vec::new();
+    for source in [&view.events, &view.agents] {
+        let mut last = 0;
+        for line in source.iter().filter(|l| !l.trim().is_empty()) {
+            last = wall_ms(line).unwrap_or(last);
+            lines.push((last, line));
+        }
+    }
+    lines.sort_by_key(|(at, _)| *at);
+    lines
+}
+
+fn wall_ms(line: &str) -> Option<u64> {
+    let value: Value = serde_json::from_str(line).ok()?;
+    value.get("wall_ms")?.as_u64()
 }
 
 fn push_event(text: &mut String, line: &str, json: bool, clock: &Clock) {
@@ -52,8 +67,12 @@ fn push_event(text: &mut String, line: &str, json: bool, clock: &Clock) {
     text.push('\n');
 }
 
-/// An event in one line, whatever it is: `time node name key=value …`.
+/// An event in one line: `time node sentence`; one of a newer program is shown as it is, `time node name key=value …`.
 fn event(line: &str, clock: &Clock) -> String {
+    if let Ok(known) = serde_json::from_str::<EventLine>(line) {
+        let said = format!("{} {} {}", clock.stamp(known.wall_ms), known.node, notes::sentence(&known.note));
+        return harmless(&said).replace('\n', "\\n");
+    }
     let Ok(Value::Object(mut fields)) = serde_json::from_str::<Value>(line) else {
         // The last line of a run that lost power may be torn.
         return format!("? {}", harmless(line));
@@ -104,25 +123,27 @@ mod tests {
     fn a_run_in_lines() {
         let mut view = view(crashed());
         view.events = [
-            r#"{"wall_ms":1700000003500,"node":"n01","note":{"attempt_running":{"attempt":0,"ranks":4}}}"#,
+            r#"{"wall_ms":1700000003500,"node":"n01","note":{"attempt_running":{"attempt":0,"ranks":8,"nodes":2,"down":null,"spares":0}}}"#,
             r#"{"wall_ms":1700000004000,"node":"n01","note":{"stale":{"what":"of term 0"}},"n":[1,2]}"#,
             r#"{"wall_ms":17000"#,
             "",
         ]
         .map(str::to_owned)
         .to_vec();
+        view.agents = vec![r#"{"wall_ms":1700000062000,"node":"n02","note":{"said":{"text":"ending job 7"}}}"#.into()];
         let said = render(&view, false, &Clock::utc());
         assert_eq!(said.code, 0);
         insta::assert_snapshot!(said.text, @r#"
         2023-11-14 22:13:20.000 #0 n01 leads term 0: a launch
         2023-11-14 22:13:22.000 #1 attempt 0: 2 nodes, 8 ranks
-        2023-11-14 22:13:23.500 n01 attempt_running attempt=0 ranks=4
+        2023-11-14 22:13:23.500 n01 attempt 0 runs: 8 ranks, 2 nodes
         2023-11-14 22:13:24.000 n01 stale what="of term 0" n=[1,2]
         ? {"wall_ms":17000
         2023-11-14 22:14:02.100 #2 attempt 1: 2 nodes, 8 ranks after incident 0: rank 5 (n02) failed: ValueError: boom (exit code 1); restart on the same nodes
         2023-11-14 22:14:06.000 #3 incident 0 settled: rank 5 (n02) failed: ValueError: boom (exit code 1); 7 victims because of it; stopped in 0.3 s, running again after 0.9 s
         2023-11-14 22:14:20.500 #4 incident 1 settled: rank 2 (n01) died: SIGKILL; stopped in 0.1 s
         2023-11-14 22:14:21.000 #5 failed, exit code 1: 1 of 1 restarts used
+        2023-11-14 22:14:22.000 n02 ending job 7
         "#);
         let json = render(&view, true, &Clock::utc()).text;
         assert_eq!(json.lines().count(), said.text.lines().count());

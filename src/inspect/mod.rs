@@ -9,6 +9,7 @@ use jiff::tz::TimeZone;
 pub mod events;
 pub mod gc;
 pub mod logs;
+pub mod notes;
 pub mod replay;
 pub mod sentences;
 pub mod status;

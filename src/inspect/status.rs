@@ -1,10 +1,11 @@
 //! `relight status`: what a run is doing now, from a login node too.
 
 use super::sentences::{count, end, ms};
-use super::{Clock, Said, harmless};
+use super::{Clock, Said, harmless, notes};
 use crate::domain::exit_code;
+use crate::domain::note::Note;
 use crate::store::look::RunView;
-use crate::store::status::{Phase, Status};
+use crate::store::status::{EventLine, Phase, Status};
 
 /// Whether the agent that wrote the status still lives, as far as the caller can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,24 @@ pub enum Alive {
     No,
     /// It runs on another node.
     Unknown,
+}
+
+/// Whoever leads writes the status again every 30 s, changed or not. After so long, in ms, nobody does.
+const SILENT_MS: u64 = 120_000;
+/// An agent that gave its coordinator up so much later, in ms, than the newest status was not merely cut off.
+const GIVEN_UP_MS: u64 = 60_000;
+
+/// Nobody leads this run any more, as far as its directory tells.
+fn is_lost(view: &RunView, status: &Status, now_ms: u64) -> bool {
+    let given_up = given_up(view).is_some_and(|line| line.wall_ms > status.wall_ms + GIVEN_UP_MS);
+    let over = view.end().is_some() || status.phase == Phase::Closed;
+    !over && (given_up || now_ms.saturating_sub(status.wall_ms) >= SILENT_MS)
+}
+
+/// The newest word of an agent that gave its coordinator up.
+fn given_up(view: &RunView) -> Option<EventLine> {
+    let lines = view.agents.iter().filter_map(|line| serde_json::from_str::<EventLine>(line).ok());
+    lines.filter(|line| matches!(line.note, Note::GaveUp { leader: Some(_), .. })).max_by_key(|l| l.wall_ms)
 }
 
 /// The words for a phase.
@@ -34,14 +53,19 @@ fn phase(phase: Phase) -> &'static str {
 #[must_use]
 pub fn render(view: &RunView, call: &str, alive: Alive, now_ms: u64, json: bool, clock: &Clock) -> Said {
     if json {
-        return as_json(view, alive);
+        return as_json(view, alive, now_ms);
     }
     let mut text = format!("run {}\n", view.run.run);
     let mut line = |name: &str, value: &str| text.push_str(&format!("  {name:<10}{value}\n"));
     match (view.end(), &view.status) {
         (Some(ended), _) => line("state", &end(ended)),
         (None, Some(status)) => {
-            line("state", &state(status, alive, now_ms));
+            let lost = alive != Alive::Yes && is_lost(view, status, now_ms);
+            line("state", &state(status, alive, lost, now_ms));
+            if let Some(last) = given_up(view).filter(|_| lost) {
+                let said = notes::sentence(&last.note);
+                line("last word", &harmless(&format!("{} {}: {said}", clock.stamp(last.wall_ms), last.node)));
+            }
             if let Some(waiting) = &status.waiting {
                 line("waits for", &harmless(waiting));
             }
@@ -68,12 +92,15 @@ pub fn render(view: &RunView, call: &str, alive: Alive, now_ms: u64, json: bool,
     Said { text, code: if view.damage.is_some() { exit_code::FAILED } else { 0 } }
 }
 
-fn state(status: &Status, alive: Alive, now_ms: u64) -> String {
+fn state(status: &Status, alive: Alive, lost: bool, now_ms: u64) -> String {
     let since = ms(now_ms.saturating_sub(status.since_ms));
     let age = ms(now_ms.saturating_sub(status.wall_ms));
     match alive {
         Alive::Yes => format!("{} (for {since})", phase(status.phase)),
         Alive::No => format!("interrupted: its agent on {} is gone; last sign {age} ago", status.leader),
+        Alive::Unknown if lost => {
+            format!("no sign of life for {age}: the run is lost or its nodes are cut off")
+        }
         Alive::Unknown => {
             format!("{}, as {} wrote {age} ago", phase(status.phase), status.leader)
         }
@@ -97,7 +124,9 @@ fn numbers(view: &RunView, status: &Status, line: &mut impl FnMut(&str, &str)) {
     }
 }
 
-fn as_json(view: &RunView, alive: Alive) -> Said {
+fn as_json(view: &RunView, alive: Alive, now_ms: u64) -> Said {
+    let lost =
+        alive != Alive::Yes && view.status.as_ref().is_some_and(|status| is_lost(view, status, now_ms));
     let alive = match alive {
         Alive::Yes => Some(true),
         Alive::No => Some(false),
@@ -110,6 +139,7 @@ fn as_json(view: &RunView, alive: Alive) -> Said {
         "created_ms": view.run.created_ms,
         "command": view.run.command,
         "alive": alive,
+        "lost": lost,
         "end": view.end(),
         "status": view.status,
         "incidents": super::why::incidents(view),
@@ -147,6 +177,38 @@ mod tests {
         insta::assert_snapshot!(lines.join("\n"), @r"
         state     interrupted: its agent on n01 is gone; last sign 3 s ago
         state     runs, as n01 wrote 3 s ago
+        ");
+    }
+
+    #[test]
+    fn a_run_of_which_nothing_is_heard_is_not_said_to_run() {
+        let mut view = view(crashed()[..5].to_vec());
+        view.status = Some(status());
+        let written = status().wall_ms;
+        let said = |view: &RunView, alive, now: u64| {
+            let text = render(view, "r1", alive, now, false, &Clock::utc()).text;
+            text.lines().map(str::trim)
+                .filter(|l| l.starts_with("state ") || l.starts_with("last word"))
+                .collect::<Vec<_>>()
+                .join("\n")
+        };
+        insta::assert_snapshot!(said(&view, Alive::Unknown, written + 119_000), @"state     runs, as n01 wrote 119 s ago");
+        insta::assert_snapshot!(said(&view, Alive::Unknown, written + 130_000), @"state     no sign of life for 2 min 10 s: the run is lost or its nodes are cut off");
+        // On its own node the lock tells.
+        insta::assert_snapshot!(said(&view, Alive::Yes, written + 130_000), @"state     runs (for 2 min 29 s)");
+        let gave_up = |at: u64| {
+            let silent = std::time::Duration::from_secs(36);
+            let note = Note::GaveUp { leader: Some(crate::domain::ids::NodeName::new("n01")), first: true, silent, speaks: true };
+            EventLine { wall_ms: at, node: crate::domain::ids::NodeName::new("n02"), note }.to_line()
+        };
+        // One node gave up early: the others go on.
+        let (early, late) = (gave_up(written), gave_up(written + 66_000));
+        view.agents = vec![early];
+        insta::assert_snapshot!(said(&view, Alive::Unknown, written + 20_000), @"state     runs, as n01 wrote 20 s ago");
+        view.agents = vec![late];
+        insta::assert_snapshot!(said(&view, Alive::Unknown, written + 70_000), @r"
+        state     no sign of life for 70 s: the run is lost or its nodes are cut off
+        last word 2023-11-14 22:15:28.000 n02: the first node n01 is gone (no sign for 36 s): the run ends here. Exit 1
         ");
     }
 

@@ -18,8 +18,16 @@ pub(super) struct Disabled {
     pub(super) errno: i32,
 }
 
+/// What went wrong since somebody looked.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    pub(super) disabled: Vec<Disabled>,
+    /// Bytes that no file holds, of all files that were given up.
+    pub(super) unwritten: u64,
+}
+
 /// Makes the directory and writes one byte there: a full disk lets files be made and refuses what is in them.
-pub(super) fn try_directory(dir: &Path, trouble: &mut Vec<Disabled>) {
+pub(super) fn try_directory(dir: &Path, trouble: &mut Trouble) {
     let probe = dir.join(format!(".probe-{}", std::process::id()));
     let tried = fs::create_dir_all(dir).and_then(|()| {
         let written = File::create(&probe).and_then(|mut file| {
@@ -33,7 +41,7 @@ pub(super) fn try_directory(dir: &Path, trouble: &mut Vec<Disabled>) {
     if let Err(e) = tried {
         // Ours, and empty if it is new.
         let _ = fs::remove_dir(dir);
-        trouble.push(Disabled { path: dir.into(), errno: e.raw_os_error().unwrap_or(0) });
+        trouble.disabled.push(Disabled { path: dir.into(), errno: e.raw_os_error().unwrap_or(0) });
     }
 }
 
@@ -49,7 +57,7 @@ pub(super) struct Sink {
 
 impl Sink {
     /// Opens (and makes, with its directories) the file.
-    pub(super) fn open(path: &Path, trouble: &mut Vec<Disabled>) -> Self {
+    pub(super) fn open(path: &Path, trouble: &mut Trouble) -> Self {
         let opened = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| {
             let file = OpenOptions::new().append(true).create(true).open(path)?;
             let length = file.metadata()?.len();
@@ -63,29 +71,29 @@ impl Sink {
         sink
     }
 
-    fn give_up(&mut self, e: &io::Error, trouble: &mut Vec<Disabled>) {
+    fn give_up(&mut self, e: &io::Error, trouble: &mut Trouble) {
         self.file = None;
-        self.buf = Vec::new();
-        trouble.push(Disabled { path: self.path.clone(), errno: e.raw_os_error().unwrap_or(0) });
+        trouble.unwritten += std::mem::take(&mut self.buf).len() as u64;
+        trouble.disabled.push(Disabled { path: self.path.clone(), errno: e.raw_os_error().unwrap_or(0) });
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8], trouble: &mut Vec<Disabled>) {
+    pub(super) fn push(&mut self, bytes: &[u8], trouble: &mut Trouble) {
         self.compose(trouble, |buf| buf.extend_from_slice(bytes));
     }
 
     /// Lets `add` append to what is gathered.
-    fn compose(&mut self, trouble: &mut Vec<Disabled>, add: impl FnOnce(&mut Vec<u8>)) {
-        if self.file.is_none() {
-            return;
-        }
+    fn compose(&mut self, trouble: &mut Trouble, add: impl FnOnce(&mut Vec<u8>)) {
         add(&mut self.buf);
-        if self.buf.len() >= BATCH {
+        if self.file.is_none() {
+            trouble.unwritten += self.buf.len() as u64;
+            self.buf.clear();
+        } else if self.buf.len() >= BATCH {
             self.flush(trouble);
         }
     }
 
     /// Writes what is gathered.
-    pub(super) fn flush(&mut self, trouble: &mut Vec<Disabled>) {
+    pub(super) fn flush(&mut self, trouble: &mut Trouble) {
         if self.buf.is_empty() {
             return;
         }
@@ -115,6 +123,37 @@ impl Sink {
     }
 }
 
+/// Lines of an attempt that match a filter, of all ranks of this node, each behind its prefix.
+#[derive(Debug)]
+pub(super) struct Filtered {
+    sink: Sink,
+    at: At,
+}
+
+impl Filtered {
+    pub(super) fn open(path: &Path, trouble: &mut Trouble) -> Self {
+        let sink = Sink::open(path, trouble);
+        let at = if sink.ends_inside_a_line() { At::Inside(None) } else { At::LineStart };
+        Self { sink, at }
+    }
+
+    /// Adds a piece of a line that matches.
+    pub(super) fn line(
+        &mut self,
+        owner: Owner,
+        prefix: &[u8],
+        piece: Piece<'_>,
+        trouble: &mut Trouble,
+    ) {
+        let at = &mut self.at;
+        self.sink.compose(trouble, |buf| at.line(owner, prefix, piece, buf));
+    }
+
+    pub(super) fn flush(&mut self, trouble: &mut Trouble) {
+        self.sink.flush(trouble);
+    }
+}
+
 /// The combined log of an attempt: every line with time, rank and stream; begun anew at a limit.
 #[derive(Debug)]
 pub(super) struct Combined {
@@ -128,7 +167,7 @@ pub(super) struct Combined {
 }
 
 impl Combined {
-    pub(super) fn open(path: &Path, limit: u64, trouble: &mut Vec<Disabled>) -> Self {
+    pub(super) fn open(path: &Path, limit: u64, trouble: &mut Trouble) -> Self {
         let sink = Sink::open(path, trouble);
         let at = if sink.ends_inside_a_line() { At::Inside(None) } else { At::LineStart };
         Self { sink, at, limit, stamp: (u64::MAX, String::new()), prefix: Vec::new() }
@@ -141,7 +180,7 @@ impl Combined {
         who: &str,
         wall_ms: u64,
         piece: Piece<'_>,
-        trouble: &mut Vec<Disabled>,
+        trouble: &mut Trouble,
     ) {
         if self.sink.length() >= self.limit {
             self.rotate(trouble);
@@ -159,16 +198,16 @@ impl Combined {
     }
 
     /// Ends a rank's unfinished line.
-    pub(super) fn close(&mut self, owner: Owner, trouble: &mut Vec<Disabled>) {
+    pub(super) fn close(&mut self, owner: Owner, trouble: &mut Trouble) {
         let at = &mut self.at;
         self.sink.compose(trouble, |buf| at.close(owner, buf));
     }
 
-    pub(super) fn flush(&mut self, trouble: &mut Vec<Disabled>) {
+    pub(super) fn flush(&mut self, trouble: &mut Trouble) {
         self.sink.flush(trouble);
     }
 
-    fn rotate(&mut self, trouble: &mut Vec<Disabled>) {
+    fn rotate(&mut self, trouble: &mut Trouble) {
         if self.sink.file.is_none() {
             return;
         }

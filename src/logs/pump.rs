@@ -97,6 +97,11 @@ pub enum Event {
         /// The kernel's error number.
         errno: i32,
     },
+    /// So many bytes more are in no file, because it was given up.
+    Unwritten {
+        /// How many.
+        bytes: u64,
+    },
 }
 
 /// The last output of a rank.
@@ -497,6 +502,7 @@ impl State {
                     let path = PathBuf::from(std::ffi::OsString::from_vec(path.0.into_owned()));
                     events(Event::FileDisabled { path, errno });
                 }
+                ToPump::Unwritten(bytes) => events(Event::Unwritten { bytes }),
                 ToPump::Ack(_) | ToPump::Shown(_) => {}
             })
             .and_then(|()| self.outbox.write());

@@ -51,6 +51,9 @@ pub struct LogSpec {
     pub console: Option<BTreeSet<u32>>,
     /// `${role_name} ${local_rank} ${rank} ${hostname}`; empty: `[${role_name}${local_rank}]:`.
     pub prefix: String,
+    /// Lines of standard output and of standard error that the console shows behind a prefix and that hold one of
+    /// these texts go to a file of the attempt, too.
+    pub filters: [Vec<String>; 2],
     /// For the prefix.
     pub role: String,
     /// Short host name, for the prefix.
@@ -68,6 +71,7 @@ impl Default for LogSpec {
             tee: StreamMap::default(),
             console: None,
             prefix: String::new(),
+            filters: [Vec::new(), Vec::new()],
             role: "default".into(),
             host: String::new(),
             combined_limit: COMBINED_LIMIT,
@@ -107,6 +111,26 @@ impl LogSpec {
     #[must_use]
     pub fn combined_file(&self, attempt: Attempt) -> Option<PathBuf> {
         self.attempt_dir(attempt).map(|d| d.join("combined.log"))
+    }
+
+    /// Where lines that match a filter go; `None`: there is no filter.
+    #[must_use]
+    pub fn filtered_file(&self, attempt: Attempt, stream: Stream) -> Option<PathBuf> {
+        let wanted = !self.filters[stream.index()].is_empty();
+        self.attempt_dir(attempt).filter(|_| wanted).map(|d| d.join(format!("filtered_{}.log", stream.name())))
+    }
+
+    /// Whether lines of this stream are looked at: as under torchrun those that `--tee` names.
+    #[must_use]
+    pub fn filters_of(&self, local_rank: LocalRank, stream: Stream) -> bool {
+        has(self.tee.of(local_rank.0), stream) && !self.filters[stream.index()].is_empty()
+    }
+
+    /// Whether a line is written once more.
+    #[must_use]
+    pub fn matches(&self, stream: Stream, line: &[u8]) -> bool {
+        let holds = |text: &String| text.is_empty() || line.windows(text.len()).any(|part| part == text.as_bytes());
+        self.filters[stream.index()].iter().any(holds)
     }
 
     /// What the console does with a stream.

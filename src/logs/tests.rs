@@ -527,7 +527,14 @@ fn a_full_disk_costs_that_file_only() {
     drop((o, e));
     bench.drain(0);
     bench.flushed();
-    assert!(bench.events.try_recv().is_err(), "told twice");
+    let mut unwritten = 0;
+    while let Ok(event) = bench.events.try_recv() {
+        match event {
+            Event::Unwritten { bytes } => unwritten += bytes,
+            other => panic!("told twice: {other:?}"),
+        }
+    }
+    assert_eq!(unwritten, 3 * 11, "every byte is counted once");
     drop(bench);
     worker.join().unwrap();
     assert_eq!(read(rank.join("stderr.log")), b"to a file\n".repeat(3));
@@ -644,4 +651,31 @@ fn a_worker_says_first_whether_its_directory_can_be_written() {
     fs::write(&file, "").unwrap();
     let path = file.join("x");
     assert_eq!(first(path.clone()), Event::FileDisabled { path, errno: 20 });
+}
+
+#[test]
+fn lines_that_match_are_written_once_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let filters = [vec!["loss".to_owned(), "a,b".to_owned()], vec![]];
+    let tee = StreamMap { others: Streams::BOTH, ranks: [(1, Streams::default())].into() };
+    let bench = Bench::new(LogSpec { tee, filters, ..files_only(dir.path()) }, |_| ());
+    let worker = bench.worker(null(), null());
+    for (local, out, err) in [
+        (0, "step 1\nloss 3\nx a,b\nunfinished loss", "loss\n"),
+        // Not shown by --tee.
+        (1, "loss 4\n", ""),
+    ] {
+        let (mut to_out, mut to_err) = bench.rank(local);
+        to_out.write_all(out.as_bytes()).unwrap();
+        to_err.write_all(err.as_bytes()).unwrap();
+        drop((to_out, to_err));
+        bench.drain(local);
+    }
+    bench.flushed();
+    drop(bench);
+    assert_eq!(worker.join().unwrap(), 0);
+    let attempt = dir.path().join("attempt_0");
+    let copied = String::from_utf8(read(attempt.join("filtered_stdout.log"))).unwrap();
+    assert_eq!(copied, "[default0]:loss 3\n[default0]:x a,b\n[default0]:unfinished loss\n");
+    assert!(!attempt.join("filtered_stderr.log").exists());
 }

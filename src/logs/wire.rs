@@ -123,6 +123,8 @@ pub(super) enum ToPump<'a> {
     Shown(u64),
     /// The spec is understood, and its directory can be written.
     Ready,
+    /// So many bytes more are in no file, for want of one that can be written.
+    Unwritten(u64),
     /// A file could not be written and is given up.
     Disabled { path: Blob<'a>, errno: i32 },
 }

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::console::Console;
-use super::files::{self, Combined, Disabled, Sink};
+use super::files::{self, Combined, Disabled, Filtered, Sink, Trouble};
 use super::lines::{LONGEST, Owner, Piece, Splitter};
 use super::pump::dropped_marker;
 use super::spec::{LogSpec, Show};
@@ -59,13 +59,11 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
     let code = loop {
         if !whole_frame(input.inner.buffer()) || input.total - acked >= ACK_EVERY {
             worker.flush();
+            tell(&replies, &mut worker.trouble);
             if input.total > acked {
                 acked = input.total;
                 worker.console.mark(acked);
                 reply(&replies, &ToPump::Ack(acked));
-            }
-            for gone in worker.trouble.drain(..) {
-                disabled(&replies, &gone);
             }
         }
         match frame::read(&mut input) {
@@ -81,13 +79,24 @@ pub(super) fn serve(socket: UnixStream, out: File, err: File) -> i32 {
 
 /// Says whether the log directory can be written, before anything depends on it.
 fn look_at_directory(spec: &LogSpec, replies: &Mutex<UnixStream>) {
-    let mut trouble = Vec::new();
+    let mut trouble = Trouble::default();
     if let Some(dir) = spec.dir.as_ref().filter(|_| spec.try_dir) {
         files::try_directory(dir, &mut trouble);
     }
-    match trouble.first() {
+    match trouble.disabled.first() {
         Some(gone) => disabled(replies, gone),
         None => reply(replies, &ToPump::Ready),
+    }
+}
+
+/// Which files were given up, and how much no file holds because of it.
+fn tell(to: &Mutex<UnixStream>, trouble: &mut Trouble) {
+    for gone in trouble.disabled.drain(..) {
+        disabled(to, &gone);
+    }
+    let bytes = std::mem::take(&mut trouble.unwritten);
+    if bytes > 0 {
+        reply(to, &ToPump::Unwritten(bytes));
     }
 }
 
@@ -135,6 +144,10 @@ struct Output {
     show: Show,
     file: Option<Sink>,
     lines: Splitter,
+    /// Its lines may be written once more.
+    filter: bool,
+    /// The line that it is in is.
+    copies: bool,
     /// End of raw bytes, after the last line end: kept until the batch ends, so that lines stay whole where
     /// that costs no time.
     held: Vec<u8>,
@@ -151,9 +164,10 @@ struct Worker {
     console: Console,
     ranks: BTreeMap<(Attempt, LocalRank), RankOutputs>,
     combined: BTreeMap<Attempt, Combined>,
+    filtered: BTreeMap<(Attempt, Stream), Filtered>,
     /// Ranks of the newest attempt whose output is shown although the console's rules hide it.
     revealed: BTreeSet<(Attempt, LocalRank)>,
-    trouble: Vec<Disabled>,
+    trouble: Trouble,
     /// Time of the newest bytes, Unix ms.
     newest_ms: u64,
 }
@@ -165,8 +179,9 @@ impl Worker {
             console,
             ranks: BTreeMap::new(),
             combined: BTreeMap::new(),
+            filtered: BTreeMap::new(),
             revealed: BTreeSet::new(),
-            trouble: Vec::new(),
+            trouble: Trouble::default(),
             newest_ms: 0,
         }
     }
@@ -187,8 +202,19 @@ impl Worker {
 
     /// Makes the rank's directory, files and the combined log, if they are not there.
     fn open(&mut self, source: Source) {
-        let Self { spec, ranks, combined, revealed, trouble, .. } = self;
+        let Self { spec, ranks, combined, filtered, revealed, trouble, .. } = self;
         let (attempt, local_rank) = (source.attempt, source.local_rank);
+        for stream in Stream::BOTH {
+            let path = spec.filtered_file(attempt, stream);
+            if let Some(path) = path.filter(|_| !filtered.contains_key(&(attempt, stream))) {
+                filtered.insert((attempt, stream), Filtered::open(&path, trouble));
+                while filtered.len() > 4 {
+                    if let Some((_, mut oldest)) = filtered.pop_first() {
+                        oldest.flush(trouble);
+                    }
+                }
+            }
+        }
         if let Some(path) = spec.combined_file(attempt)
             && !combined.contains_key(&attempt)
         {
@@ -217,6 +243,8 @@ impl Worker {
                 },
                 file: spec.stream_file(attempt, local_rank, stream).map(|p| Sink::open(&p, trouble)),
                 lines: Splitter::default(),
+                filter: spec.filters_of(local_rank, stream),
+                copies: false,
                 held: Vec::new(),
             });
             let prefix = spec.line_prefix(source).into_bytes();
@@ -227,17 +255,24 @@ impl Worker {
     fn data(&mut self, source: Source, stream: Stream, wall_ms: u64, bytes: &[u8]) {
         self.open(source);
         self.newest_ms = wall_ms;
-        let Self { ranks, combined, console, trouble, .. } = self;
+        let Self { spec, ranks, combined, filtered, console, trouble, .. } = self;
         let Some(rank) = ranks.get_mut(&(source.attempt, source.local_rank)) else { return };
         let RankOutputs { who, prefix, outputs } = rank;
-        let Output { owner, show, file, lines, held } = &mut outputs[stream.index()];
+        let Output { owner, show, file, lines, filter, copies, held } = &mut outputs[stream.index()];
         if let Some(file) = file {
             file.push(bytes, trouble);
         }
         let mut log = combined.get_mut(&source.attempt);
+        let mut copy = filtered.get_mut(&(source.attempt, stream)).filter(|_| *filter);
         lines.push(bytes, |piece| {
             if let Some(log) = &mut log {
                 log.line(*owner, who, wall_ms, piece, trouble);
+            }
+            if let Some(copy) = &mut copy {
+                *copies = if piece.first { spec.matches(stream, piece.bytes) } else { *copies };
+                if *copies {
+                    copy.line(*owner, prefix, piece, trouble);
+                }
             }
             if *show == Show::Lines {
                 console.line(*owner, prefix, piece);
@@ -285,17 +320,28 @@ impl Worker {
 
     /// Lets unfinished lines of a stream go, ended.
     fn end_lines(&mut self, source: Source, stream: Stream, wall_ms: u64) {
-        let Self { ranks, combined, console, trouble, .. } = self;
+        let Self { spec, ranks, combined, filtered, console, trouble, .. } = self;
         let Some(rank) = ranks.get_mut(&(source.attempt, source.local_rank)) else { return };
-        let Output { owner, show, lines, held, .. } = &mut rank.outputs[stream.index()];
+        let Output { owner, show, lines, filter, copies, held, .. } = &mut rank.outputs[stream.index()];
         if !held.is_empty() {
             console.raw(stream, held);
             held.clear();
         }
         let mut log = combined.get_mut(&source.attempt);
+        let mut copy = filtered.get_mut(&(source.attempt, stream)).filter(|_| *filter);
         lines.flush(|piece| {
             if let Some(log) = &mut log {
                 log.line(*owner, &rank.who, wall_ms, piece, trouble);
+            }
+            if let Some(copy) = &mut copy {
+                *copies = if piece.first { spec.matches(stream, piece.bytes) } else { *copies };
+                if *copies {
+                    copy.line(*owner, &rank.prefix, piece, trouble);
+                    if !piece.bytes.ends_with(b"\n") {
+                        let end = Piece { bytes: b"\n", first: false };
+                        copy.line(*owner, &rank.prefix, end, trouble);
+                    }
+                }
             }
             if *show == Show::Lines {
                 console.line(*owner, &rank.prefix, piece);
@@ -366,6 +412,9 @@ impl Worker {
         for log in self.combined.values_mut() {
             log.flush(&mut self.trouble);
         }
+        for log in self.filtered.values_mut() {
+            log.flush(&mut self.trouble);
+        }
         self.console.flush();
     }
 
@@ -381,8 +430,8 @@ impl Worker {
     }
 }
 
-fn make_dir(dir: &Path, trouble: &mut Vec<Disabled>) {
+fn make_dir(dir: &Path, trouble: &mut Trouble) {
     if let Err(e) = fs::create_dir_all(dir) {
-        trouble.push(Disabled { path: dir.into(), errno: e.raw_os_error().unwrap_or(0) });
+        trouble.disabled.push(Disabled { path: dir.into(), errno: e.raw_os_error().unwrap_or(0) });
     }
 }

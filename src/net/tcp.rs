@@ -47,7 +47,7 @@ fn among(secret: &Secret, range: &Range<u16>) -> [u16; CANDIDATES] {
 pub fn listen(secret: &Secret) -> io::Result<TcpListener> {
     let mut last = None;
     for port in candidates(secret).into_iter().chain([0]) {
-        match listen_on(port) {
+        match listen_on(port, false) {
             Ok(listener) => return Ok(listener),
             Err(error) => last = Some(error),
         }
@@ -55,17 +55,28 @@ pub fn listen(secret: &Secret) -> io::Result<TcpListener> {
     Err(last.unwrap_or_else(|| io::ErrorKind::AddrInUse.into()))
 }
 
-fn listen_on(port: u16) -> io::Result<TcpListener> {
+/// Listens on this very port, which people chose for it: a connection of an earlier run that still lingers on it is no reason
+/// not to.
+///
+/// # Errors
+/// EADDRINUSE: somebody listens there; EACCES.
+pub fn listen_at(port: u16) -> io::Result<TcpListener> {
+    listen_on(port, true)
+}
+
+fn listen_on(port: u16, reuse: bool) -> io::Result<TcpListener> {
     let both = || -> io::Result<Socket> {
         let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;
         socket.set_only_v6(false)?;
+        socket.set_reuse_address(reuse)?;
         socket.bind(&SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).into())?;
         Ok(socket)
     };
-    // Without SO_REUSEADDR: a port that a rank of somebody holds for its store is not ours.
+    // Of the candidates without SO_REUSEADDR: a port that a rank of somebody holds for its store is not ours.
     let socket = match both() {
         Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
             let socket = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP))?;
+            socket.set_reuse_address(reuse)?;
             socket.bind(&SocketAddr::from((Ipv4Addr::UNSPECIFIED, port)).into())?;
             socket
         }

@@ -24,7 +24,7 @@ use crate::domain::ids::NodeName;
 use crate::domain::lease::{Effect as LeaseEffect, Event as LeaseEvent, Lease, Link};
 use crate::domain::mutant::Mutants;
 use crate::domain::outbox::{Machine, Outbox};
-use crate::domain::time::earlier;
+use crate::domain::time::{BootTime, earlier};
 use crate::domain::wire::{Ack, Beat};
 use crate::net::handshake::Role;
 use crate::net::session::{Sender, Session};
@@ -144,10 +144,16 @@ impl Task {
         mut inbox: mpsc::UnboundedReceiver<Told>,
         mut arrivals: mpsc::UnboundedReceiver<Taken>,
     ) {
+        let mut looked = clock::boot();
         loop {
             let now = clock::boot();
-            let wanted = earlier(self.lease.deadline(), self.authority.deadline());
-            let left = wanted.map_or(LOOK, |at| at.since(now)).min(LOOK);
+            // Asked before every event: whoever talks without a pause keeps no clock from being looked at.
+            if now >= self.due(looked) {
+                looked = now;
+                self.lease(LeaseEvent::Tick { tick: self.page.tick() });
+                self.authority(AuthorityEvent::Tick);
+            }
+            let left = self.due(looked).since(clock::boot());
             tokio::select! {
                 told = inbox.recv() => match told {
                     None => return,
@@ -171,12 +177,13 @@ impl Task {
                     Taken::Beats(session) => self.take(session),
                     other => drop(self.listeners.sessions.send(other)),
                 },
-                () = tokio::time::sleep(left) => {
-                    self.lease(LeaseEvent::Tick { tick: self.page.tick() });
-                    self.authority(AuthorityEvent::Tick);
-                }
+                () = tokio::time::sleep(left) => {}
             }
         }
+    }
+
+    fn due(&self, looked: BootTime) -> BootTime {
+        due(looked, earlier(self.lease.deadline(), self.authority.deadline()))
     }
 
     fn lease(&mut self, event: LeaseEvent) {
@@ -274,6 +281,12 @@ impl Task {
     }
 }
 
+/// When the clock and the page's tick are to be looked at again.
+fn due(looked: BootTime, wanted: Option<BootTime>) -> BootTime {
+    let latest = looked.after(LOOK);
+    wanted.map_or(latest, |at| at.min(latest))
+}
+
 /// Opens beat connections.
 struct Dialler {
     names: Rc<Names>,
@@ -344,4 +357,18 @@ fn write<T: serde::Serialize + 'static>(mut sender: Sender<T>) -> mpsc::Sender<T
         sender.close().await;
     });
     queue
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_clock_is_looked_at_once_a_second_however_much_is_told_meanwhile() {
+        let looked = BootTime::from_millis(5_000);
+        assert_eq!(due(looked, None), BootTime::from_millis(6_000));
+        assert_eq!(due(looked, Some(BootTime::from_millis(9_000))), BootTime::from_millis(6_000));
+        assert_eq!(due(looked, Some(BootTime::from_millis(5_200))), BootTime::from_millis(5_200));
+        assert_eq!(due(looked, Some(BootTime::from_millis(4_000))), BootTime::from_millis(4_000), "it is late");
+    }
 }

@@ -36,7 +36,7 @@ use crate::domain::coordinator::{Coordinator, CoordinatorConfig, Event as Coordi
 use crate::domain::errno::errno_name;
 use crate::domain::exit_code;
 use crate::domain::guardian::{Start, ToAgent, ToGuardian};
-use crate::domain::ids::Term;
+use crate::domain::ids::{RunId, Term};
 use crate::domain::ledger::Ledger;
 use crate::domain::mutant::Mutants;
 use crate::domain::record::{FirstFailure, Ground};
@@ -154,6 +154,8 @@ async fn main(parts: Parts) {
         bereaved: Rc::default(),
         read: Rc::default(),
         ends,
+        socket: None,
+        endpoint: Vec::new(),
         teller: teller.clone(),
         coordinator,
     };
@@ -192,6 +194,10 @@ pub(super) struct Life {
     /// Records that the agent has read.
     pub(super) read: Rc<Cell<u64>>,
     pub(super) ends: Ends,
+    /// Where this agent listens, if that is settled already.
+    pub(super) socket: Option<TcpListener>,
+    /// Where the coordinator listens, if that is settled already.
+    pub(super) endpoint: Vec<SocketAddr>,
     pub(super) teller: Teller,
     coordinator: Rc<RefCell<Option<UnboundedSender<CoordinatorEvent>>>>,
 }
@@ -208,8 +214,13 @@ impl Life {
         let secret = Secret::from_hex(&found.opened.secret).map_err(|_| {
             Stop::Say(exit_code::USAGE, "the secret of the run directory is damaged".into(), String::new())
         })?;
+        let place = &self.boot.context.place;
         let names = Names {
-            run: self.boot.spec.run_id.clone(),
+            // Machines that share nothing do not know what the first one calls the run.
+            run: match place.direct {
+                Some(_) => RunId(place.token.clone()),
+                None => self.boot.spec.run_id.clone(),
+            },
             node: self.boot.context.node.clone(),
             incarnation: start.incarnation,
             secret,
@@ -342,7 +353,10 @@ impl Life {
             return Ok((None, Vec::new()));
         }
         let failed = |error| cannot_begin(&format!("no port to listen on: {error}"));
-        let socket = tcp::listen(&names.secret).map_err(failed)?;
+        let socket = match self.socket.take() {
+            Some(socket) => socket,
+            None => tcp::listen(&names.secret).map_err(failed)?,
+        };
         let port = socket.local_addr().map_err(failed)?.port();
         let own = reachable(place);
         self.boot.node.address = own[0].to_string();
@@ -365,6 +379,7 @@ impl Life {
             dir: context.run_dir.clone(),
             options: self.options(false),
             place: context.place.clone(),
+            endpoint: self.endpoint.clone(),
             silence: self.silence(),
         }
     }
@@ -433,6 +448,8 @@ impl Life {
         addresses: Vec<String>,
     ) -> Coordinator {
         let nodes = &self.boot.context.place.nodes;
+        // Without a directory that all read there is nothing to be proven.
+        let shares = self.boot.context.place.direct.is_none();
         let config = CoordinatorConfig {
             node: names.node.clone(),
             incarnation: names.incarnation,
@@ -444,7 +461,8 @@ impl Life {
             addresses,
             ground,
             store: Some(opened.store.clone()),
-            proof: Some(proof),
+            distinct: !shares,
+            proof: Some(proof).filter(|_| shares),
             snapshot_every: SNAPSHOT_EVERY,
             seed: random::u64(),
             mutants: Mutants::NONE,
@@ -464,7 +482,7 @@ impl Life {
                 clean_of: start.clean_of.clone(),
                 survivors: survivors.collect(),
                 spec: self.boot.node.clone(),
-                store: Some(opened.store.clone()),
+                store: Some(opened.store.clone()).filter(|_| self.boot.context.place.direct.is_none()),
                 numbers: self.boot.spec.numbers.clone(),
                 mutants: Mutants::NONE,
             },
@@ -481,6 +499,7 @@ impl Life {
 
     /// What is left to write is written, as long as somebody takes it.
     async fn finish(&self) {
+        self.output.count_lost(&self.teller).await;
         let _ = tokio::time::timeout(STORE_FLUSH, self.store.finish()).await;
         self.output.finish().await;
         self.processes.send(Command::KillWorker { id: STORE });

@@ -33,11 +33,11 @@ pub(super) struct Found {
 }
 
 /// An agent that looks for its place, and since when.
-struct Search {
-    seeker: Seeker,
-    began: Instant,
+pub(super) struct Search {
+    pub(super) seeker: Seeker,
+    pub(super) began: Instant,
     /// That the run directory does not answer was said.
-    said_silent: bool,
+    pub(super) said_silent: bool,
 }
 
 impl Life {
@@ -50,7 +50,11 @@ impl Life {
             clean_of: start.clean_of.clone(),
             join_timeout: Duration::from_millis(self.boot.spec.numbers.join_timeout_ms),
         };
+        let direct = place.direct.clone();
         let mut search = Search { seeker, began: Instant::now(), said_silent: false };
+        if let Some(direct) = direct {
+            return self.meet(direct, &mut search).await;
+        }
         if search.seeker.launch.is_empty() {
             return self.lead(&mut search).await;
         }
@@ -116,7 +120,7 @@ impl Life {
     }
 
     /// Leads, where nobody does and nobody else may be at it.
-    async fn lead(&mut self, search: &mut Search) -> Result<Found, Stop> {
+    pub(super) async fn lead(&mut self, search: &mut Search) -> Result<Found, Stop> {
         let mut opened = self.open(search).await?;
         let mut ledger = self.ledger(&opened)?;
         if search.seeker.ground(&ledger) == Ground::First && self.is_claimed(&ledger).await? {
@@ -272,7 +276,7 @@ impl Life {
     }
 
     /// Waits for something, unless a signal says stop first.
-    async fn hearing<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Stop> {
+    pub(super) async fn hearing<T>(&mut self, wait: impl Future<Output = T>) -> Result<T, Stop> {
         tokio::pin!(wait);
         loop {
             tokio::select! {

@@ -75,6 +75,8 @@ pub(crate) struct Search {
     /// How the run directory is opened by whoever does not make it.
     pub(crate) options: OpenOptions,
     pub(crate) place: LaunchPlace,
+    /// Where the coordinator is, whatever the run directory says; empty: it says.
+    pub(crate) endpoint: Vec<SocketAddr>,
     /// After so long without a sign a connection is gone.
     pub(crate) silence: Duration,
 }
@@ -200,7 +202,8 @@ impl Line {
         let due = {
             let mut state = self.state.borrow_mut();
             let now = Instant::now();
-            let due = !self.search.place.token.is_empty() && state.looked.is_none_or(|at| now >= at + LOOK);
+            let looks = !self.search.place.token.is_empty() && self.search.endpoint.is_empty();
+            let due = looks && state.looked.is_none_or(|at| now >= at + LOOK);
             if due {
                 state.looked = Some(now);
             }
@@ -286,7 +289,10 @@ impl Line {
 
     /// Where the hint says; without one, where the coordinator was, and hosts on which it may be.
     async fn addresses(&self) -> (Vec<SocketAddr>, Vec<IpAddr>) {
-        let Search { store, dir, place, .. } = &self.search;
+        let Search { store, dir, place, endpoint, .. } = &self.search;
+        if !endpoint.is_empty() {
+            return (endpoint.clone(), Vec::new());
+        }
         // A run directory that stands still must not keep an agent from a coordinator that it knows.
         let known = match self.at.get() {
             At::There(known) => Some(known),

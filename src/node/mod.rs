@@ -8,6 +8,7 @@ mod beats;
 mod boot;
 mod closing;
 mod control;
+mod direct;
 mod errands;
 mod finding;
 mod hooks;

@@ -55,6 +55,8 @@ pub(super) struct Output {
     pump: Pump,
     standing: watch::Receiver<Standing>,
     troubles: Cell<Option<mpsc::UnboundedReceiver<Note>>>,
+    /// Bytes that are in no file.
+    unwritten: Rc<Cell<u64>>,
 }
 
 impl Output {
@@ -67,6 +69,8 @@ impl Output {
         let (notes, troubles) = mpsc::unbounded_channel();
         attach(&pump.handle(), workers);
         let (handle, own) = (pump.handle(), workers.clone());
+        let unwritten = Rc::new(Cell::new(0_u64));
+        let count = unwritten.clone();
         tasks::spawn(async move {
             let (mut failed, mut told) = (0, Vec::new());
             while let Some(event) = events.recv().await {
@@ -86,6 +90,7 @@ impl Output {
                             let _ = notes.send(Note::LogsDisabled { path, errno });
                         }
                     }
+                    Event::Unwritten { bytes } => count.set(count.get().saturating_add(bytes)),
                     Event::WorkerTrouble(trouble) => {
                         failed += 1;
                         // The process thread hears of its end a moment later than the socket.
@@ -100,7 +105,7 @@ impl Output {
                 }
             }
         });
-        Ok(Self { pump, standing, troubles: Cell::new(Some(troubles)) })
+        Ok(Self { pump, standing, troubles: Cell::new(Some(troubles)), unwritten })
     }
 
     pub(super) fn handle(&self) -> Handle {
@@ -137,6 +142,19 @@ impl Output {
                 _ => Ok(()),
             },
             _ => Ok(()),
+        }
+    }
+
+    /// How much of the output is in no file, if any is not: for people and events, at the end.
+    pub(super) async fn count_lost(&self, teller: &Teller) {
+        if self.unwritten.get() > 0 {
+            // What is still on its way counts, too.
+            let (tell, flushed) = oneshot::channel();
+            self.pump.handle().flush(STUCK, move |done| {
+                let _ = tell.send(done);
+            });
+            let _ = tokio::time::timeout(LONGEST, flushed).await;
+            teller.note(Who::Agent, Note::LogsLost { bytes: self.unwritten.get() });
         }
     }
 

@@ -13,6 +13,8 @@ use crate::domain::rendezvous;
 use crate::store::status::{NodeStatus, Phase, ProcessRef, RankRef, STATUS_VERSION, Status};
 use crate::sys::{clock, process, procfs};
 
+/// A status that does not change is written again after so long: a reader tells by it that somebody lives.
+pub(crate) const SIGN: Duration = Duration::from_secs(30);
 /// Changes that come one upon another (a rank each) are written together.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -40,7 +42,7 @@ impl Board {
         let pid = process::own_pid();
         let agent = ProcessRef { pid, start_time: procfs::start_time(pid).unwrap_or(0) };
         let since_ms = clock::now().wall_ms;
-        Self(Rc::new(RefCell::new(State {
+        let board = Self(Rc::new(RefCell::new(State {
             store,
             last: None,
             run: None,
@@ -49,7 +51,15 @@ impl Board {
             agent,
             since_ms,
             pending: false,
-        })))
+        })));
+        let living = board.clone();
+        tasks::spawn(async move {
+            loop {
+                tokio::time::sleep(SIGN).await;
+                living.0.borrow_mut().sign();
+            }
+        });
+        board
     }
 
     /// The ranks of this node.
@@ -103,7 +113,7 @@ impl Board {
             restarts: ledger.charged(),
             max_restarts: ledger.spec().and_then(|s| s.max_restarts),
             incident: ledger.next_incident().checked_sub(1),
-            waiting: None,
+            waiting: coordinator.waits_for(),
             nodes: nodes.collect(),
             agent_process: Some(state.agent),
             rank_processes: Vec::new(),
@@ -120,6 +130,14 @@ impl Board {
 }
 
 impl State {
+    /// Somebody lives. What is over stays as it was written.
+    fn sign(&mut self) {
+        if let Some(last) = self.last.as_mut().filter(|last| last.phase != Phase::Closed) {
+            last.wall_ms = clock::now().wall_ms;
+            self.store.status(last.to_bytes());
+        }
+    }
+
     fn publish(&mut self) {
         self.pending = false;
         let Some(mut status) = self.run.clone() else { return };

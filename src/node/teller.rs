@@ -14,6 +14,7 @@ use crate::domain::note::Note;
 use crate::domain::record::Incident;
 use crate::logs::Stream;
 use crate::logs::pump::Handle;
+use crate::store::plain;
 use crate::store::status::EventLine;
 use crate::sys::clock;
 
@@ -38,7 +39,12 @@ struct State {
     zone: TimeZone,
     /// The events of a run are written by who leads; several writers of one file on a file server would tear it.
     files: bool,
+    /// What an agent that follows has said of its own: its file, line by line.
+    own: Vec<String>,
 }
+
+/// Lines of an agent's own file at most; the newest count.
+const MAX_OWN: usize = 32;
 
 /// Shared by the tasks of the control thread.
 #[derive(Clone)]
@@ -53,6 +59,7 @@ impl Teller {
             node,
             zone: TimeZone::system(),
             files: true,
+            own: Vec::new(),
         })))
     }
 
@@ -72,6 +79,9 @@ impl Teller {
                 state.say(&line);
             }
         }
+        if note.is_of_an_agent() {
+            state.keep(wall_ms, &note);
+        }
         if state.files {
             let line = EventLine { wall_ms, node: state.node.clone(), note }.to_line();
             state.store.event(line);
@@ -83,25 +93,40 @@ impl Teller {
         self.0.borrow_mut().console.settled(incident);
     }
 
-    /// This is not the first life of this agent: people have read the first lines.
-    /// Somebody else leads.
+    /// Somebody else leads: what this agent says when nobody leads any more goes into a file of its own.
     pub(crate) fn follow(&self) {
         self.0.borrow_mut().files = false;
     }
 
+    /// This is not the first life of this agent: people have read the first lines.
     pub(crate) fn returned(&self) {
         self.0.borrow_mut().console.returned();
     }
 
     /// A sentence that no machine says.
     pub(crate) fn say(&self, text: &str) {
-        self.0.borrow().say(&format!("relight: {text}"));
+        let mut state = self.0.borrow_mut();
+        state.say(&format!("relight: {text}"));
+        state.keep(clock::now().wall_ms, &Note::Said { text: text.to_owned() });
     }
 }
 
 impl State {
     fn say(&self, line: &str) {
         self.pump.say(Stream::Err, format!("{line}\n"));
+    }
+
+    /// Its console may be lost with an srun; the run directory is what people look at then.
+    fn keep(&mut self, wall_ms: u64, note: &Note) {
+        if self.files {
+            return;
+        }
+        let line = EventLine { wall_ms, node: self.node.clone(), note: note.clone() }.to_line();
+        if self.own.len() >= MAX_OWN {
+            self.own.remove(0);
+        }
+        self.own.push(line + "\n");
+        self.store.write(plain::agent_file(&self.node), self.own.concat().into_bytes());
     }
 
     fn time_of_day(&self, wall_ms: u64) -> String {

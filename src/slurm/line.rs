@@ -22,6 +22,22 @@ pub enum LineError {
         /// Why not.
         why: &'static str,
     },
+    /// Short for more than one option.
+    #[error("{option} of srun is short for {one} and for {other}")]
+    Ambiguous {
+        /// As typed.
+        option: String,
+        /// Two of them.
+        one: String,
+        /// Two of them.
+        other: String,
+    },
+    /// Letters that stand together, and one of them matters.
+    #[error("{option} of srun: write each option by itself")]
+    Together {
+        /// As typed.
+        option: String,
+    },
     /// The value is missing.
     #[error("{option} of srun needs a value")]
     NeedsValue {
@@ -67,6 +83,7 @@ impl LineError {
         match self {
             Self::Tasks { .. } => Some("ranks per node: relight run --nproc-per-node N".to_owned()),
             Self::Contradicts { option, .. } => Some(format!("leave {option} out")),
+            Self::Ambiguous { .. } => Some("write it in full".to_owned()),
             _ => None,
         }
     }
@@ -112,6 +129,7 @@ const RULES: &[(&str, char, Rule)] = &[
     ("export", ' ', Rule::Export),
     ("ntasks", 'n', Rule::Tasks),
     ("ntasks-per-node", ' ', Rule::TasksPerNode),
+    ("tasks-per-node", ' ', Rule::TasksPerNode),
     ("cpus-per-task", 'c', Rule::Cpus),
     ("gpus", 'G', Rule::Gpus),
     ("gpus-per-node", ' ', Rule::Gpus),
@@ -123,6 +141,7 @@ const RULES: &[(&str, char, Rule)] = &[
     ("wait", 'W', Rule::Only(Value::Needed, "0", "agents do not end together")),
     ("mpi", ' ', Rule::Only(Value::Needed, "none", "the ranks are started by relight, not by srun")),
     ("cpu-bind", ' ', Rule::Only(Value::Needed, "none", "an agent needs all cores of its node")),
+    ("cpu_bind", ' ', Rule::Only(Value::Needed, "none", "an agent needs all cores of its node")),
     ("input", 'i', Rule::Only(Value::Needed, "none", INPUT)),
     ("overlap", ' ', Rule::Only(Value::None, "", "a lost agent could not be started again")),
     ("unbuffered", 'u', Rule::Only(Value::None, "", "it is so anyway")),
@@ -135,6 +154,7 @@ const RULES: &[(&str, char, Rule)] = &[
     ("ntasks-per-gpu", ' ', Rule::Never(Value::Needed, ONE)),
     ("multi-prog", ' ', Rule::Never(Value::None, ONE)),
     ("het-group", ' ', Rule::Never(Value::Needed, "relight runs in one component of a heterogeneous job")),
+    ("pack-group", ' ', Rule::Never(Value::Needed, "relight runs in one component of a heterogeneous job")),
     ("pty", ' ', Rule::Never(Value::None, INPUT)),
     ("exclusive", ' ', Rule::Never(Value::Optional, "a lost agent could not be started again")),
     ("jobid", ' ', Rule::Never(Value::Needed, "relight supervises the job in which it runs")),
@@ -142,6 +162,26 @@ const RULES: &[(&str, char, Rule)] = &[
     ("immediate", 'I', Rule::Never(Value::Optional, "relight decides how long it waits for Slurm")),
     ("external-launcher", ' ', Rule::Never(Value::Optional, ONE)),
 ];
+
+/// srun's other long options: what a shortened one may stand for.
+const OTHERS: &str = "accel-bind account acctg-freq autocomplete bb bbf bcast bcast-exclude begin chdir cluster-constraint \
+    clusters comment compress consolidate-segments constraint container-id contiguous core-spec \
+    cores-per-socket cpu-freq cpus-per-gpu deadline debugger-test delay-boot dependency disable-status \
+    distribution epilog error exact extra extra-node-info gid gpu-bind gpu-freq gres-flags help hint \
+    hold interactive job-name label launch-cmd launcher-opts licenses mail-type mail-user max-threads \
+    mcs-label mem mem-bind mem_bind mem-per-cpu mem-per-gpu mincpus msg-timeout network nice no-allocate \
+    nodefile open-mode output overcommit oversubscribe partition power prefer preserve-env priority \
+    profile prolog propagate qos quiet quit-on-interrupt reboot reservation resv-ports segment send-libs \
+    share signal slurmd-debug sockets-per-node spread-job stepmgr switches task-epilog task-prolog \
+    test-only thread-spec threads threads-per-core time time-min tmp treewidth tres-bind uid usage \
+    use-min-nodes verbose version wckey whole x11";
+
+fn others() -> impl Iterator<Item = &'static str> {
+    OTHERS.split_whitespace()
+}
+
+/// Short options of srun without a value: others may follow in the same word.
+const FLAGS: &str = "EHklOqQsuvVXZ";
 
 /// A user's options, read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -181,7 +221,7 @@ impl SrunLine {
         let mut line = Self::default();
         let mut words = words.iter().peekable();
         while let Some(word) = words.next() {
-            let (rule, inline) = find(word);
+            let (rule, inline) = find(word)?;
             let mut typed = Typed {
                 shown: word.clone(),
                 option: inline.as_ref().map_or_else(|| word.clone(), |(option, _)| option.clone()),
@@ -275,27 +315,58 @@ impl Rule {
     }
 }
 
+/// The rule of a long option, written in full or as short as srun takes it. Which options there are depends on srun's
+/// version and plugins: what may stand for one that matters must be written in full.
+fn long_rule(option: &str, name: &str) -> Result<Option<Rule>, LineError> {
+    if let Some((_, _, rule)) = RULES.iter().find(|(known, _, _)| *known == name) {
+        return Ok(Some(*rule));
+    }
+    if others().any(|known| known == name) {
+        return Ok(None);
+    }
+    let ours: Vec<&(&str, char, Rule)> =
+        RULES.iter().filter(|(known, _, _)| known.starts_with(name)).collect();
+    let other = others().find(|known| known.starts_with(name));
+    match (ours.as_slice(), other) {
+        ([], _) => Ok(None),
+        ([(_, _, rule)], None) => Ok(Some(*rule)),
+        ([(one, ..), rest @ ..], other) => Err(LineError::Ambiguous {
+            option: option.to_owned(),
+            one: format!("--{one}"),
+            other: format!("--{}", other.or(rest.first().map(|(name, ..)| *name)).unwrap_or(one)),
+        }),
+    }
+}
+
 /// The rule of a word, and option and value where both stand in it.
-fn find(word: &str) -> (Option<Rule>, Option<(String, String)>) {
+fn find(word: &str) -> Result<(Option<Rule>, Option<(String, String)>), LineError> {
     if let Some(long) = word.strip_prefix("--") {
         let (name, value) = match long.split_once('=') {
             Some((name, value)) => (name, Some((format!("--{name}"), value.to_owned()))),
             None => (long, None),
         };
-        let rule = RULES.iter().find(|(known, _, _)| *known == name).map(|(_, _, rule)| *rule);
-        return (rule, value);
+        let rule = long_rule(&format!("--{name}"), name)?;
+        return Ok((rule, value));
     }
     let Some(letter) = word.strip_prefix('-').and_then(|rest| rest.chars().next()) else {
-        return (None, None);
+        return Ok((None, None));
     };
-    let Some((_, _, rule)) = RULES.iter().find(|(_, short, _)| *short == letter && letter != ' ') else {
-        return (None, None);
+    let of = |letter: char| RULES.iter().find(|(_, short, _)| *short == letter && letter != ' ');
+    if FLAGS.contains(letter) && word.chars().count() > 2 {
+        // Up to the first that takes the rest of the word as its value.
+        let flags = word.chars().skip(1).take_while(|l| FLAGS.contains(*l)).count();
+        if word.chars().skip(1).take(flags + 1).any(|letter| of(letter).is_some()) {
+            return Err(LineError::Together { option: word.to_owned() });
+        }
+        return Ok((None, None));
+    }
+    let Some((_, _, rule)) = of(letter) else {
+        return Ok((None, None));
     };
-    // Letters may stand together where they take no value; what we know of them is refused or repeated anyway.
     let rest = &word[1 + letter.len_utf8()..];
     let value = (!rest.is_empty() && rule.wants() != Value::None)
         .then(|| (format!("-{letter}"), rest.trim_start_matches('=').to_owned()));
-    (Some(*rule), value)
+    Ok((Some(*rule), value))
 }
 
 fn count(option: &str, value: &str) -> Result<usize, LineError> {
@@ -336,6 +407,11 @@ mod tests {
         assert_eq!(read.options, words("--container-image llm.sqsh -c 4 --gres=gpu:2"));
         assert_eq!((read.image.as_deref(), read.export.as_deref()), (Some("llm.sqsh"), Some("ALL,A=1")));
         assert!(read.has_cpus && read.has_gpus);
+        // Shortened, together, and of a plugin.
+        let line = "--tim=10 --part gpu -vvl -lA acc --spank-option=1 --cpus-per-t 4";
+        let read = parse(line).unwrap();
+        assert_eq!(read.options, words(line));
+        assert!(read.has_cpus);
     }
 
     #[test]
@@ -381,6 +457,16 @@ mod tests {
                 "--gpus-per-task=1",
                 "--gpus-per-task=1 cannot be: an agent needs all GPUs of its node; ask for them with --gpus-per-node".into(),
             ),
+            ("--ntasks-per-node 8", format!("{one}: leave --ntasks-per-node 8 out")),
+            ("--ntasks-per-n 8", format!("{one}: leave --ntasks-per-n 8 out")),
+            ("--ntasks-per-no=8", format!("{one}: leave --ntasks-per-no=8 out")),
+            ("--tasks-per-n=8", format!("{one}: leave --tasks-per-n=8 out")),
+            ("--kill-on=1", "--kill-on=1 cannot be: one agent's end would end the others".into()),
+            ("--ntasks-per 8", "--ntasks-per of srun is short for --ntasks-per-node and for --ntasks-per-core".into()),
+            ("--cont=x", "--cont of srun is short for --container-image and for --container-id".into()),
+            ("-lK", "-lK of srun: write each option by itself".into()),
+            ("-kN2", "-kN2 of srun: write each option by itself".into()),
+            ("-vn8", "-vn8 of srun: write each option by itself".into()),
             ("-N", "-N of srun needs a value".into()),
             ("-N many", "-N of srun: 'many' is no number of nodes".into()),
             ("-w n[1", "-w of srun: the bracket at position 1 is not closed".into()),

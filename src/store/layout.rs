@@ -30,6 +30,8 @@ pub mod names {
     pub const JOURNAL: &str = "journal";
     /// One directory per incident.
     pub const INCIDENTS: &str = "incidents";
+    /// What agents that follow said when nobody led any more: one file each.
+    pub const AGENTS: &str = "agents";
     /// The newest status.
     pub const STATUS: &str = "status.json";
     /// How the run ended.

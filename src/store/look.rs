@@ -19,6 +19,12 @@ use crate::sys::random;
 /// What is read of one file at most, in bytes.
 const MAX_FILE: usize = 64 << 20;
 
+/// Files of agents that are read at most, and how much of each, in bytes.
+const MAX_AGENTS: usize = 4096;
+const MAX_AGENT_FILE: usize = 256 << 10;
+/// A status is no longer than this, in bytes: thousands of nodes with their ranks.
+const MAX_STATUS: usize = 16 << 20;
+
 /// A run, as its directory shows it.
 #[derive(Debug)]
 pub struct RunView {
@@ -32,6 +38,8 @@ pub struct RunView {
     pub damage: Option<String>,
     /// The lines of `events.jsonl.1` and `events.jsonl`.
     pub events: Vec<String>,
+    /// What agents that follow said of their own, each in its order.
+    pub agents: Vec<String>,
     /// The newest status.
     pub status: Option<Status>,
     /// The incidents that have a directory with files.
@@ -161,16 +169,32 @@ pub fn read_run(dir: &Path) -> Result<RunView, LayoutError> {
         let bytes = posix::read_bytes(&mut hands, &dir.join(name), MAX_FILE)?.unwrap_or_default();
         events.extend(String::from_utf8_lossy(&bytes).lines().map(str::to_owned));
     }
-    let status = posix::read_bytes(&mut hands, &dir.join(names::STATUS), MAX_FILE)?;
+    let status = posix::read_bytes(&mut hands, &dir.join(names::STATUS), MAX_STATUS)?;
     Ok(RunView {
         dir: dir.to_owned(),
         run,
         records,
         damage: damage.or(unreadable.map(tail)),
         events,
+        agents: agents(&mut hands, &dir.join(names::AGENTS)),
         status: status.and_then(|bytes| serde_json::from_slice(&bytes).ok()),
         incident_dirs: incident_dirs(&dir.join(names::INCIDENTS)),
     })
+}
+
+/// What agents wrote. A file that cannot be read says nothing.
+fn agents(hands: &mut Hands, dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut paths: Vec<PathBuf> =
+        entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "jsonl")).collect();
+    paths.sort();
+    let mut lines = Vec::new();
+    for path in paths.iter().take(MAX_AGENTS) {
+        if let Ok(Some(bytes)) = posix::read_bytes(hands, path, MAX_AGENT_FILE) {
+            lines.extend(String::from_utf8_lossy(&bytes).lines().map(str::to_owned));
+        }
+    }
+    lines
 }
 
 fn incident_dirs(dir: &Path) -> Vec<u64> {

@@ -7,6 +7,7 @@ use super::error::IoTrouble;
 use super::faults::{Call, Hands};
 use super::layout::names;
 use super::posix;
+use crate::domain::ids::NodeName;
 use crate::sys::files;
 
 /// `events.jsonl` is renamed to `events.jsonl.1` before it grows over this, in bytes.
@@ -19,9 +20,18 @@ pub fn resolve(dir: &Path, relative: &str) -> Option<PathBuf> {
     let allowed = match parts.as_slice() {
         [file] => [names::RESULT, names::STATUS, super::hint::HINT].contains(file),
         [names::INCIDENTS, incident, file] => [incident, file].iter().all(|p| files::is_plain_name(p)),
+        [names::AGENTS, file] => files::is_plain_name(file),
         _ => false,
     };
     allowed.then(|| dir.join(relative))
+}
+
+/// Where an agent that follows puts down what it says, relative to the run directory.
+#[must_use]
+pub fn agent_file(node: &NodeName) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '_' };
+    let name: String = node.as_str().chars().map(plain).collect();
+    format!("{}/{name}.jsonl", names::AGENTS)
 }
 
 /// Replaces the file by these bytes: a reader sees the old ones or the new ones. `durable`: after success
@@ -49,8 +59,8 @@ pub fn replace(hands: &mut Hands, path: &Path, bytes: &[u8], durable: bool) -> R
     done
 }
 
-/// Makes the directory of an incident if it is not there.
-pub fn make_incident_dir(hands: &mut Hands, path: &Path) -> Result<(), IoTrouble> {
+/// Makes the directory of this file if it is not there.
+pub fn make_dir_of(hands: &mut Hands, path: &Path) -> Result<(), IoTrouble> {
     let Some(dir) = path.parent().filter(|d| files::look(d).is_err()) else { return Ok(()) };
     match hands.call(Call::Mkdir, dir, || files::make_private_dir(dir)) {
         Err(e) if files::meaning(&e.source) != files::Meaning::Exists => Err(e),
@@ -83,7 +93,7 @@ mod tests {
     #[test]
     fn only_places_of_ours_are_written() {
         let dir = Path::new("/run");
-        for good in ["result.json", "status.json", "coordinator", "incidents/0003/why.json"] {
+        for good in ["result.json", "status.json", "coordinator", "incidents/0003/why.json", "agents/n01.jsonl"] {
             assert_eq!(resolve(dir, good), Some(dir.join(good)));
         }
         for bad in [
@@ -99,6 +109,8 @@ mod tests {
             "incidents/a",
             "incidents/./x",
             "incidents/a/b/c",
+            "agents/../secret",
+            "agents/a/b",
             "a\0b",
         ] {
             assert_eq!(resolve(dir, bad), None, "{bad:?}");

@@ -418,7 +418,7 @@ impl Worker {
             return Err(Failure { kind: TroubleKind::Denied, text });
         };
         if path.contains('/') {
-            plain::make_incident_dir(&mut self.hands, &target)?;
+            plain::make_dir_of(&mut self.hands, &target)?;
         }
         plain::replace(&mut self.hands, &target, bytes, durable)?;
         Ok(Response::Done { op })

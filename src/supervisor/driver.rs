@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::rc::Rc;
@@ -224,6 +223,7 @@ impl<'a> Driver<'a> {
                 word = self.incoming.recv() => match word {
                     Some(Word::Event(event)) => events.push(event),
                     Some(Word::Version(version)) => self.version(&version),
+                    Some(Word::Stranger(why)) => self.stranger(&why),
                     None => {}
                 },
                 Some(_) = self.orders.join_next() => {}
@@ -363,20 +363,38 @@ impl<'a> Driver<'a> {
         });
     }
 
-    /// Said once, where the agents run another file than we do.
+    /// The agents are of a version that cannot be talked with. They train all the same; nobody here hears of it.
+    fn stranger(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.told_version, true) {
+            (self.config.say)(&format!("warning: {why}: install one relight here and where the agents run"));
+        }
+    }
+
+    /// Said once: where the agents run another file than we do, or another version.
     fn version(&mut self, theirs: &str) {
-        let Some(image) = self.config.plan.line.image.as_ref().filter(|_| !self.told_version) else { return };
-        self.told_version = true;
-        let ours = env!("CARGO_PKG_VERSION");
-        let versions: &dyn Display = if theirs == ours {
-            &format!("relight {ours} there and here")
-        } else {
-            &format!("relight {theirs} there, {ours} here")
-        };
-        let image = image.clone();
-        (self.config.say)(&format!(
-            "agents run inside {image} ({versions}); Slurm is asked from the batch host"
-        ));
+        if std::mem::replace(&mut self.told_version, true) {
+            return;
+        }
+        if let Some(said) = versions(self.config.plan.line.image.as_deref(), theirs) {
+            (self.config.say)(&said);
+        }
+    }
+}
+
+/// What is said of the agents' version, if anything.
+fn versions(image: Option<&str>, theirs: &str) -> Option<String> {
+    let ours = env!("CARGO_PKG_VERSION");
+    let versions = if theirs == ours {
+        format!("relight {ours} there and here")
+    } else {
+        format!("relight {theirs} there, {ours} here")
+    };
+    match image {
+        Some(image) => {
+            Some(format!("agents run inside {image} ({versions}); Slurm is asked from the batch host"))
+        }
+        None if theirs == ours => None,
+        None => Some(format!("warning: agents run another version ({versions})")),
     }
 }
 
@@ -392,4 +410,31 @@ fn signal(received: &Received) -> Option<Event> {
     let signal = u8::try_from(received.signal).ok()?;
     let terminal = received.code == SI_KERNEL;
     Some(Event::OsSignal { signal, terminal, user: received.code <= 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_differs_is_said_and_one_that_does_not_only_of_a_container() {
+        let ours = env!("CARGO_PKG_VERSION");
+        assert_eq!(versions(None, ours), None);
+        assert_eq!(
+            versions(None, "9.8.7"),
+            Some(format!("warning: agents run another version (relight 9.8.7 there, {ours} here)"))
+        );
+        assert_eq!(
+            versions(Some("llm.sqsh"), ours),
+            Some(format!(
+                "agents run inside llm.sqsh (relight {ours} there and here); Slurm is asked from the batch host"
+            ))
+        );
+        assert_eq!(
+            versions(Some("llm.sqsh"), "9.8.7"),
+            Some(format!(
+                "agents run inside llm.sqsh (relight 9.8.7 there, {ours} here); Slurm is asked from the batch host"
+            ))
+        );
+    }
 }

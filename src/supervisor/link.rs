@@ -11,7 +11,7 @@ use crate::domain::ids::Incarnation;
 use crate::domain::supervisor::Event;
 use crate::domain::wire::{FromSupervisor, ToSupervisor};
 use crate::net::secret::Secret;
-use crate::net::session::{Identity, Receiver, Sender, Session};
+use crate::net::session::{Identity, Receiver, Sender, Session, SessionError};
 use crate::net::tcp;
 
 /// For one try at all addresses.
@@ -35,6 +35,8 @@ pub(super) enum Word {
     Event(Event),
     /// The coordinator's program has this version.
     Version(String),
+    /// It is of another version, with which there is no talking; why.
+    Stranger(String),
 }
 
 type Link = Session<ToSupervisor, FromSupervisor>;
@@ -47,7 +49,7 @@ pub(super) async fn run(
     tell: UnboundedSender<Word>,
 ) {
     loop {
-        let link = find(&search, &mut files).await;
+        let link = find(&search, &mut files, &tell).await;
         // What was meant for an earlier coordinator is not for this one.
         while messages.try_recv().is_ok() {}
         let version = link.peer().version.clone();
@@ -65,10 +67,10 @@ pub(super) async fn run(
     }
 }
 
-async fn find(search: &Search, files: &mut Files) -> Link {
+async fn find(search: &Search, files: &mut Files, tell: &UnboundedSender<Word>) -> Link {
     let mut pause = PAUSE.0;
     loop {
-        if let Some(link) = try_once(search, files).await {
+        if let Some(link) = try_once(search, files, tell).await {
             return link;
         }
         tokio::time::sleep(pause).await;
@@ -76,7 +78,7 @@ async fn find(search: &Search, files: &mut Files) -> Link {
     }
 }
 
-async fn try_once(search: &Search, files: &mut Files) -> Option<Link> {
+async fn try_once(search: &Search, files: &mut Files, tell: &UnboundedSender<Word>) -> Option<Link> {
     let hint = files.hint(&search.dir).await.filter(|hint| hint.launch == search.token)?;
     let addresses: Vec<SocketAddr> = hint.addresses.iter().filter_map(|text| text.parse().ok()).collect();
     let stream = tcp::dial(&addresses, DIAL).await.ok()?;
@@ -87,6 +89,9 @@ async fn try_once(search: &Search, files: &mut Files) -> Option<Link> {
         Ok(link) => Some(link),
         Err(error) => {
             tracing::debug!(target: "relight::supervisor", %error, "no session with the coordinator");
+            if matches!(error, SessionError::OtherProtocol { .. }) {
+                let _ = tell.send(Word::Stranger(error.to_string()));
+            }
             None
         }
     }

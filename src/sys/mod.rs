@@ -29,6 +29,7 @@ pub mod shm;
 pub mod signals;
 pub mod spawn;
 pub mod timer;
+pub mod topology;
 pub mod tree;
 pub mod wait;
 pub mod wake;

@@ -55,6 +55,8 @@ pub struct SpawnRequest {
     pub ignore: Vec<i32>,
     /// Its `oom_score_adj`, where we may set it.
     pub oom_score_adj: Option<i32>,
+    /// The CPUs that it may run on; empty: ours.
+    pub cpus: Vec<u32>,
     /// Its RLIMIT_NOFILE, where ours is not what the user had.
     pub nofile: Option<Nofile>,
 }

@@ -13,6 +13,7 @@ fn documentation_is_what_the_program_says() {
         ("environment.md", "env-table", Generated::EnvTable),
         ("exit-codes.md", "exit-codes", Generated::ExitCodes),
         ("cli.md", "cli", Generated::Cli),
+        ("torchrun.md", "torchrun", Generated::Torchrun),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
         let page = fs::read_to_string(&path).unwrap();

@@ -47,7 +47,12 @@ fn the_rank_that_is_meant() {
         said(inject(&["stop-rank", "r1", "--rank", "3"])),
         "SIGSTOP sent to rank 3 (process PID)\n[exit code 0]\n"
     );
-    assert_eq!(state(pid), 'T');
+    // The signal is there before its receiver has stopped.
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while state(pid) != 'T' {
+        assert!(std::time::Instant::now() < until, "state {}", state(pid));
+        std::thread::yield_now();
+    }
     assert_eq!(
         said(inject(&["cont-rank", "--rank", "3"])),
         "SIGCONT sent to rank 3 (process PID)\n[exit code 0]\n"

@@ -40,6 +40,11 @@ fn torchruns_rules() {
         // Everything behind the first positional is the program's.
         ("x.py --nnodes 3 -r3 -- -h", "| x.py --nnodes 3 -r3 -- -h"),
         ("-- x.py --nnodes 3", "| x.py --nnodes 3"),
+        // One -- directly behind it is torchrun's.
+        ("x.py -- a -- b", "| x.py a -- b"),
+        ("x.py -- --", "| x.py --"),
+        ("-- x.py -- a", "| x.py -- a"),
+        ("-- -- x.py", "| -- x.py"),
         ("-- -x", "| -x"),
         ("--standalone x.py", "standalone=1 | x.py"),
         ("-", "| -"),
@@ -54,9 +59,11 @@ fn torchruns_rules() {
         ("--stand --nn 1 --nproc 2 x.py", "standalone=1 nnodes=1 nproc-per-node=2 | x.py"),
         (
             "--local-r 0 --rdzv-en h:1 --master-p 1 x.py",
-            "local-ranks-filter=0 !rdzv-endpoint !master-port | x.py",
+            "local-ranks-filter=0 rdzv-endpoint=h:1 !master-port | x.py",
         ),
         ("--rdzv_i 7 x.py", "run-id=7 | x.py"),
+        // What torchrun takes for its own is that, though options of ours begin so.
+        ("--run- x.py", "run-path=1 | x.py"),
         // Short ones.
         ("-r3 -t 1 x.py", "redirects=3 tee=1 | x.py"),
         ("-r=0:1,1:2 -m pkg.mod -m", "module=1 redirects=0:1,1:2 | pkg.mod -m"),
@@ -80,7 +87,8 @@ fn what_makes_no_sense() {
         ("--nporc-per-node 2 x.py", "there is no option --nporc-per-node"),
         ("-x x.py", "there is no option -x"),
         ("-mpkg", "there is no option -p"),
-        ("--lo 1 x.py", "--lo can mean --local-addr or --local-ranks-filter or --log-dir or --lost-after"),
+        ("--local 1 x.py", "--local can mean --local-addr or --local-ranks-filter"),
+        ("--run x.py", "--run can mean --run-dir or --run-id or --run-path"),
         ("--nnodes", "--nnodes needs a value"),
         ("--nnodes --standalone x.py", "--nnodes needs a value"),
         ("-r", "-r needs a value"),
@@ -108,7 +116,7 @@ fn under_the_name_torchrun() {
 
 #[test]
 fn every_setting_can_be_typed() {
-    let flags = [Key::Standalone, Key::Module, Key::NoPython];
+    let flags = [Key::Standalone, Key::Module, Key::NoPython, Key::RunPath, Key::VirtualLocalRank];
     for key in Key::ALL {
         let (word, want) = if flags.contains(&key) {
             (format!("--{}", key.name()), "1")
@@ -155,7 +163,8 @@ proptest! {
             Ok(Parsed::Run { flags, program }) => {
                 let args = flags.run.args(&program);
                 prop_assert_eq!(args.program.as_deref(), Some("x.py"));
-                prop_assert_eq!(args.args, tail);
+                let taken = usize::from(tail.first().is_some_and(|word| word == "--"));
+                prop_assert_eq!(&args.args, &tail[taken..]);
             }
             other => prop_assert!(false, "{:?}", other),
         }

@@ -6,9 +6,7 @@
 use std::fs;
 
 use crate::slurm::{Job, LONG};
-use crate::support::leftovers;
-
-const PYTHON: &str = "RELIGHT_JAX_PYTHON";
+use crate::support::{jax, leftovers};
 
 /// Joins with no word of its own but where the coordinator is: here all nodes are one machine and have no names.
 const JAX: &str = "os.environ['JAX_PLATFORMS'] = 'cpu'
@@ -25,10 +23,7 @@ jax.distributed.shutdown()";
 
 #[test]
 fn jax_finds_its_ranks() {
-    let Some(python) = std::env::var_os(PYTHON).filter(|python| !python.is_empty()) else {
-        eprintln!("skipped: {PYTHON} is not set (`scripts/jax-env DIR` makes such a Python)");
-        return;
-    };
+    let Some(python) = jax::python() else { return };
     let job = Job::new(2);
     let mut command = job.run(JAX);
     command.env("PYTHON_EXEC", python);

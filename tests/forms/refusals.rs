@@ -16,7 +16,7 @@ fn lines_that_cannot_be_supervised() {
     let job = Job::new(2);
     let script = job.script("");
     let script = script.to_str().unwrap();
-    let table: [(&[&str], &str); 6] = [
+    let table: [(&[&str], &str); 7] = [
         (
             &["-n", "8", "--", "relight", "run", script],
             "relight: error: relight starts one agent per node, with all of its cores and GPUs: leave -n 8 out\n\
@@ -30,6 +30,11 @@ fn lines_that_cannot_be_supervised() {
         (
             &["-N2"],
             "relight: error: there is no command for srun to start\n\
+             relight: hint: relight srun [options of srun] -- relight run SCRIPT\n",
+        ),
+        (
+            &["-N2", "python", script],
+            "relight: error: relight srun cannot tell where the options of srun end: `--` is missing before `relight run`\n\
              relight: hint: relight srun [options of srun] -- relight run SCRIPT\n",
         ),
         (

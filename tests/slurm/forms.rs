@@ -84,6 +84,26 @@ fn the_batch_host_is_lost_and_the_job_ends() {
         let jobs = String::from_utf8_lossy(&said.stdout).into_owned();
         if jobs.trim().is_empty() { Ok(()) } else { Err(format!("{jobs}\n{}", job.shown())) }
     });
+    // What the agents said went through an srun that was dead. Who looks at the run reads it all the same.
+    wait_for("the run to be called lost", s(180), || {
+        let said = asked(&cluster, "status", "host");
+        let all = ["no sign of life for ", "the run is lost or its nodes are cut off", "last word", "the run ends here"];
+        if all.iter().all(|text| said.contains(text)) { Ok(()) } else { Err(said) }
+    });
+    let events = asked(&cluster, "events", "host");
+    // The one that ended the job may have ended the other with it.
+    for node in ["n2", "n3"] {
+        let said = format!(" {node} n1, which leads this run, is gone");
+        assert!(events.lines().any(|line| line.contains(&said)), "{events}");
+    }
+    assert!(events.contains("ending job "), "{events}");
+}
+
+/// What a command of relight says on the login node about a run.
+fn asked(cluster: &Cluster, command: &str, run: &str) -> String {
+    let runs = cluster.shared().join("runs").display().to_string();
+    let said = cluster.exec(&[]).args(["./relight", command, "--run-dir", &runs, run]).output().unwrap();
+    format!("{}{}", String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr))
 }
 
 #[test]

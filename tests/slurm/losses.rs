@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
+use crate::stories::golden;
 use crate::job::{Job, SRUN, Training, events_of, kinds_of};
 
 const fn s(seconds: u64) -> Duration {
@@ -29,6 +30,27 @@ fn a_rank_dies_and_the_same_nodes_go_on() {
     assert_eq!((root.rank, root.exit.as_str()), (3, "signal 9"));
     assert!(ended.stderr.contains("rank 3 (n2) died: SIGKILL"), "{}", ended.stderr);
     assert_eq!(journal.attempts.len(), 2);
+}
+
+/// What a command of relight says on a node about a run of this cluster.
+fn asked_on(cluster: &Cluster, node: &str, command: &[&str], run: &str) -> String {
+    let runs = cluster.shared().join("runs").display().to_string();
+    let mut ask = cluster.exec(&["--node", node]);
+    let said = ask.arg("./relight").args(command).args(["--run-dir", &runs, run]).output().unwrap();
+    assert!(said.status.success(), "{command:?}: {said:?}");
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+#[test]
+fn why_names_node_rank_and_evidence_on_every_node() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let training = Training { world: 3, args: &["--fault=exception=boom:1:12"], ..SHORT };
+    let options = ["--nproc-per-node=1", "--max-restarts=3"];
+    let job = Job::start(&cluster, "asked", &srun("3"), &options, training);
+    job.finishes(s(60), &[1, 2, 3]);
+    let told = asked_on(&cluster, "3", &["why"], "asked");
+    assert_eq!(told, asked_on(&cluster, "1", &["why"], "asked"), "the same on the first node");
+    golden(&cluster, "0", "why_over_nodes", &told);
 }
 
 #[test]
@@ -82,6 +104,11 @@ fn s12_all_ranks_of_a_node_die_together_and_the_node_is_named_once() {
     let blamed =
         ended.stderr.lines().filter(|line| line.contains("relight:") && line.contains("(n2)")).count();
     assert_eq!(blamed, 1, "{}", ended.stderr);
+    let run = cluster.shared().join("runs/together");
+    let failed = events_of(&run, "rank_failed");
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert_eq!(failed[0]["first"]["node"], "n2", "{failed:?}");
+    assert_eq!(kinds_of(&run).iter().filter(|kind| *kind == "incident").count(), 1);
 }
 
 #[test]
@@ -95,6 +122,18 @@ fn s13_two_nodes_lost_together_are_one_new_attempt() {
     let (ended, journal, _) = job.finishes_but_for_slurm(s(90), &[1, 4, 5]);
     assert_eq!(journal.attempts.len(), 2, "one new attempt\n{}", ended.stderr);
     assert!(ended.stderr.contains("n2") && ended.stderr.contains("n3"), "{}", ended.stderr);
+    let run = cluster.shared().join("runs/both");
+    let mut lost: Vec<String> = events_of(&run, "node_lost").iter().map(|e| e["node"].to_string()).collect();
+    lost.sort();
+    assert_eq!(lost, ["\"n2\"", "\"n3\""], "both are named, each once");
+    assert_eq!(kinds_of(&run).iter().filter(|kind| *kind == "incident").count(), 1, "one recovery");
+    // The verdict holds both, whoever was noticed first.
+    let report = std::fs::read_to_string(run.join("incidents/0000/report.json")).unwrap();
+    let report: Value = serde_json::from_str(&report).unwrap();
+    let mut lost: Vec<&str> =
+        report["lost"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    lost.sort_unstable();
+    assert_eq!(lost, ["n2", "n3"], "{report:#}");
 }
 
 #[test]
@@ -133,6 +172,10 @@ fn s42_a_link_that_flaps_is_tolerated() {
     let events = cluster.shared().join("runs").join("flaps").join("events.jsonl");
     let events = std::fs::read_to_string(events).unwrap();
     assert!(events.contains("beats_late"), "an event counts it: {events}");
+    let run = cluster.shared().join("runs/flaps");
+    let late = events_of(&run, "beats_late");
+    assert!(late.iter().all(|e| e["node"] == "n2") && !late.is_empty(), "one each: {late:?}");
+    assert_eq!(events_of(&run, "node_lost"), Vec::<Value>::new());
 }
 
 /// Between an agent and its coordinator: every byte comes later, by 0.3 s and a little.
@@ -151,6 +194,8 @@ fn s43_a_slow_line_is_no_death() {
     let job = Job::start(&cluster, "slow", &launcher, TWO, LONG);
     let (ended, journal, _) = job.finishes(s(90), &[]);
     assert_eq!(journal.attempts.len(), 1, "{}", ended.stderr);
+    let run = cluster.shared().join("runs/slow");
+    assert_eq!(events_of(&run, "node_lost"), Vec::<Value>::new());
     let passed = std::fs::read_to_string(cluster.shared().join("slow_line.passed")).unwrap_or_default();
     assert!(
         passed.trim().parse::<u64>().unwrap_or(0) >= 2,
@@ -167,6 +212,16 @@ fn s53_a_node_that_fails_first_twice_running_is_replaced() {
     let (ended, journal, _) = job.finishes(s(60), &[1, 2, 3]);
     assert_eq!(journal.attempts.len(), 3, "{}", ended.stderr);
     assert!(ended.stderr.contains("n3") && ended.stderr.contains("slot 1"), "{}", ended.stderr);
+    // Not at the first failure, but at the second; and kept as a spare.
+    let run = cluster.shared().join("runs/twice");
+    let filled = events_of(&run, "slot_filled");
+    assert_eq!(filled.len(), 1, "{filled:?}");
+    assert_eq!(
+        (&filled[0]["why"], &filled[0]["instead_of"], &filled[0]["node"]),
+        (&Value::from("failed_twice"), &Value::from("n2"), &Value::from("n3")),
+        "{filled:?}"
+    );
+    assert!(!kinds_of(&run).iter().any(|kind| kind == "evict"));
 }
 
 #[test]
@@ -177,6 +232,16 @@ fn s60_a_full_log_directory_costs_logs_and_nothing_else() {
     let job = Job::start(&cluster, "full", &srun("2"), &options, training);
     let (ended, journal, _) = job.finishes(s(90), &[1, 2]);
     assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+    // Said once, and how much is in no file: some of the 40 MB that rank 2 wrote.
+    assert_eq!(ended.stderr.matches("cannot be written: ENOSPC").count(), 1, "{}", ended.stderr);
+    assert_eq!(ended.stderr.matches("of output are in no file").count(), 1, "{}", ended.stderr);
+    let of_the_node = cluster.shared().join("runs/full/agents/n2.jsonl");
+    let said = std::fs::read_to_string(of_the_node).unwrap();
+    let lost = said.lines().find_map(|line| {
+        let event: Value = serde_json::from_str(line).ok()?;
+        event["note"]["logs_lost"]["bytes"].as_u64()
+    });
+    assert!(lost.is_some_and(|bytes| bytes > 1_000_000), "{said}");
 }
 
 #[test]

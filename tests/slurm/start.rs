@@ -1,21 +1,139 @@
 //! How a launch of several nodes begins.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
-use crate::job::{Job, SRUN, Training};
+use crate::job::{Job, SRUN, Training, events_of, kinds_of};
+use crate::support::wait::wait_for;
 
 const TINY: Training = Training { world: 4, steps: 10, step_time: "0.02", ckpt_every: 5, args: &[] };
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// A line of srun whose first node starts its agent only when somebody makes this file.
+fn held_back(nodes: &'static str, gate: &Path) -> Vec<String> {
+    let wait = format!(
+        r#"[ "$SLURM_NODEID" != 0 ] || until [ -e '{}' ]; do sleep 0.1; done; exec "$@""#,
+        gate.display()
+    );
+    let line = SRUN.iter().copied().chain(["-N", nodes, "sh", "-c", wait.as_str(), "sh"]);
+    line.map(str::to_owned).collect()
+}
+
+/// Who led, one name for each `lead` record.
+fn leaders(run: &Path) -> Vec<String> {
+    let said = events_of(run, "leads");
+    said.iter().map(|e| e["node"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+const ONE_SPARE: &[&str] = &["--nproc-per-node=2", "--nnodes=2", "--spares=1"];
+
 #[test]
-fn a_first_node_that_comes_late_is_passed_over_and_joins() {
-    let Some(cluster) = Cluster::up(2) else { return };
-    let wait = r#"[ "$SLURM_NODEID" != 0 ] || sleep 13; exec "$@""#;
-    let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2", "sh", "-c", wait, "sh"]).collect();
-    let job = Job::start(&cluster, "late", &launcher, &["--nproc-per-node=2"], TINY);
-    let (ended, journal, _) = job.finishes(LIMIT, &[1, 2]);
+fn a_first_node_that_never_starts_its_agent_is_passed_over() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let gate = cluster.shared().join("go");
+    let launcher = held_back("3", &gate);
+    let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
+    let began = Instant::now();
+    let job = Job::start(&cluster, "never", &launcher, ONE_SPARE, TINY);
+    // It trains to its end without the first node, whose task goes on waiting.
+    job.reached(0, 1);
+    assert!(began.elapsed() >= Duration::from_secs(10), "{:?}", began.elapsed());
+    let run = cluster.shared().join("runs/never");
+    wait_for("the end to be written", LIMIT, || match kinds_of(&run) {
+        kinds if kinds.iter().any(|kind| kind == "end") => Ok(()),
+        kinds => Err(format!("{kinds:?}\n{}", job.shown())),
+    });
+    let first = cluster.ours_on(1);
+    assert!(!first.iter().any(|(_, line)| line.contains("__agent")), "{first:?}");
+    assert_eq!(leaders(&run), ["n2"]);
+    assert_eq!(kinds_of(&run).iter().filter(|kind| *kind == "lead").count(), 1);
+    // Only so that Slurm's task ends: an agent this late finds that the run is over.
+    std::fs::write(&gate, "").unwrap();
+    let (ended, journal, _) = job.finishes(LIMIT, &[1, 2, 3]);
     assert_eq!(journal.attempts.len(), 1, "{}", ended.stderr);
+    assert!(ended.stderr.contains("n2 leads in the place of n1"), "{}", ended.stderr);
+}
+
+#[test]
+fn a_first_node_that_comes_late_can_only_join() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let gate = cluster.shared().join("go");
+    let launcher = held_back("3", &gate);
+    let launcher: Vec<&str> = launcher.iter().map(String::as_str).collect();
+    let training = Training { steps: 100, step_time: "0.1", ..TINY };
+    let job = Job::start(&cluster, "late", &launcher, ONE_SPARE, training);
+    job.reached(0, 1);
+    std::fs::write(&gate, "").unwrap();
+    job.stands(1, "spare", Duration::from_secs(20));
+    let run = cluster.shared().join("runs/late");
+    let (ended, journal, _) = job.finishes(LIMIT, &[1, 2, 3]);
+    assert_eq!(journal.attempts.len(), 1, "{}", ended.stderr);
+    assert_eq!(leaders(&run), ["n2"], "{}", ended.stderr);
+    assert_eq!(kinds_of(&run).iter().filter(|kind| *kind == "lead").count(), 1);
+}
+
+/// Answers no question for a name, and writes down that there was one.
+const NO_NAMES: &str = r#"
+import socket, sys
+line = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+line.bind(("127.0.0.1", 53))
+open(sys.argv[1] + ".ready", "w").close()
+while True:
+    question, _ = line.recvfrom(4096)
+    with open(sys.argv[1], "ab") as file:
+        file.write(question[12:] + b"\n")
+"#;
+
+#[test]
+fn nodes_are_reached_by_slurms_addresses_and_no_name_is_looked_up() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let shared = cluster.shared();
+    let place = |node: u32, leaf: &str| shared.join(format!("names.{node}{leaf}"));
+    std::fs::write(shared.join("no_names.py"), NO_NAMES).unwrap();
+    for (name, text) in [
+        ("nsswitch.conf", "passwd: files
+group: files
+hosts: dns
+"),
+        ("resolv.conf", "nameserver 127.0.0.1
+options timeout:5 attempts:1
+"),
+    ] {
+        std::fs::write(shared.join(name), text).unwrap();
+        for node in [1, 2] {
+            let file = shared.join(name).display().to_string();
+            let bound = cluster.on_node(node, &format!("mount --bind {file} /etc/{name} && echo done"));
+            assert_eq!(bound, "done", "/etc/{name}");
+        }
+    }
+    let mut servers = Vec::new();
+    for node in [1, 2] {
+        let (script, file) = (shared.join("no_names.py"), place(node, ""));
+        let mut server = cluster.exec(&["--node", &node.to_string()]);
+        servers.push(server.arg("python3").args([script, file]).spawn().unwrap());
+        wait_for("the name server", LIMIT, || {
+            if place(node, ".ready").exists() { Ok(()) } else { Err("not there".to_owned()) }
+        });
+        let known = cluster.on_node(node, "timeout 1 getent hosts n1 n2");
+        assert_eq!(known, "", "no name resolves on n{node}");
+        assert!(place(node, "").exists(), "and who asks is seen");
+        std::fs::remove_file(place(node, "")).unwrap();
+    }
+    let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
+    let training = Training { args: &["--fault=signal:3:5"], ..TINY };
+    let job = Job::start(&cluster, "unnamed", &launcher, &["--nproc-per-node=2", "--max-restarts=3"], training);
+    let (ended, journal, _) = job.finishes(LIMIT, &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+    for node in [1, 2] {
+        let asked = std::fs::read(place(node, "")).unwrap_or_default();
+        assert!(asked.is_empty(), "n{node} asked for a name: {}", String::from_utf8_lossy(&asked));
+    }
+    // They go with the cluster.
+    drop(cluster);
+    for mut server in servers {
+        let _ = server.wait();
+    }
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::cluster::{Cluster, example};
 use crate::commit_log::CommitLog;
+use crate::support::jax;
 use crate::support::relight::Running;
 use crate::support::wait::wait_for;
 
@@ -91,7 +92,8 @@ fn path(cluster: &Cluster, first: &str) -> String {
     format!("{first}{}:{python}:/usr/local/bin:/usr/bin:/bin", shared.display())
 }
 
-fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
+/// Compares what people read with a golden file.
+pub fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
     let escape = |text: &str| text.replace('.', "\\.");
     let shared = escape(&cluster.shared().display().to_string());
     let python = escape(&cluster.python().display().to_string());
@@ -101,7 +103,11 @@ fn golden(cluster: &Cluster, job: &str, name: &str, text: &str) {
         (python.as_str(), "[PYTHON]"),
         (r"python3(\.\d+)?\b", "python3"),
         (run.as_str(), "$1[JOB].$2"),
+        (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", "[WHEN]"),
         (r"\d\d:\d\d:\d\d", "[TIME]"),
+        (r"pid \d+", "pid [PID]"),
+        (r"(gone after|again after|ran  +) \d+(\.\d+)? s", "$1 [SPAN]"),
+        (r#"(toy_trainer\.py(?::|", line ))\d+"#, "$1[LINE]"),
         (r"lost (\d+ min )?\d+(\.\d+)? s", "lost [SPAN]"),
         (r"no sign for \d+(\.\d+)? s", "no sign for [SPAN]"),
         (r"(stopped|SIGKILL) in \d+(\.\d+)? s", "$1 in [SPAN]"),
@@ -218,6 +224,39 @@ fn s7_a_header_with_one_task_per_gpu() {
     assert_eq!(said.status.code(), Some(2), "{shown}");
     let ours: String = shown.lines().filter(|l| l.starts_with("relight")).map(|l| format!("{l}\n")).collect();
     golden(&cluster, "0", "s7_several_agents", &ours);
+}
+
+/// Joins as its manual says for Slurm, with no argument at all, and adds a number up over all ranks.
+const JAX: &str = "import os, pathlib
+os.environ['JAX_PLATFORMS'] = 'cpu'
+os.environ['JAX_CPU_COLLECTIVES_IMPLEMENTATION'] = 'gloo'
+import jax
+from jax.experimental import multihost_utils
+jax.distributed.initialize()
+told = os.environ['RANK'], os.environ['WORLD_SIZE']
+assert told == (str(jax.process_index()), str(jax.process_count())), told
+ranks = multihost_utils.process_allgather(jax.numpy.array([jax.process_index()]))
+pathlib.Path('jax-' + told[0]).write_text(str([int(rank) for rank in ranks.ravel()]))
+jax.distributed.shutdown()";
+
+#[test]
+fn s7_jax_finds_its_ranks_without_arguments() {
+    let Some(python) = jax::python() else { return };
+    let Some(cluster) = Cluster::with(2, &["--cpus", "8"]) else { return };
+    let shared = cluster.shared();
+    fs::write(shared.join("train.py"), JAX).unwrap();
+    let script = "#!/bin/bash\nexec relight run train.py\n";
+    fs::write(shared.join("jax.sbatch"), script).unwrap();
+    let mut sbatch = cluster.exec(&[]);
+    sbatch.env("PATH", path(&cluster, "")).env("PYTHON_EXEC", python);
+    sbatch.args(["sbatch", "--wait", "-N2", "--ntasks-per-node=2", "--output=jax.out", "jax.sbatch"]);
+    let said = sbatch.output().unwrap();
+    let shown = fs::read_to_string(shared.join("jax.out")).unwrap_or_default();
+    assert!(said.status.success(), "{said:?}\n{shown}");
+    for rank in 0..4 {
+        assert_eq!(fs::read_to_string(shared.join(format!("jax-{rank}"))).unwrap(), "[0, 1, 2, 3]");
+    }
+    cluster.nothing_left([1, 2], Duration::from_secs(5));
 }
 
 #[test]

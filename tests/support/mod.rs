@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod freezer;
+pub mod jax;
 pub mod leftovers;
 pub mod procfs;
 pub mod relight;

@@ -10,6 +10,7 @@
     clippy::unwrap_used
 )]
 
+mod parser;
 mod environment;
 mod lightning;
 #[allow(dead_code)]

@@ -410,8 +410,13 @@ impl Agent {
                 self.leave(code, out);
             } else {
                 self.leaving = Some(code);
-                let grace_ms = self.numbers().leave_ms;
+                let explicit = self.spec.as_ref().and_then(|spec| spec.shutdown_timeout_ms);
+                let grace_ms = explicit.unwrap_or(self.numbers().leave_ms);
                 self.stop(now, StopOrder { signal, grace_ms }, out);
+                if let Phase::Asking { until } = self.phase {
+                    // Nobody is looked for any more; the ranks have the time that they were given.
+                    self.orphan = self.orphan.map(|at| at.max(until));
+                }
             }
         }
     }
@@ -507,5 +512,6 @@ fn refused_code(why: &RefusedWhy) -> u8 {
     match why {
         RefusedWhy::Ended(code) => *code,
         RefusedWhy::OtherStore | RefusedWhy::Evicted => 1,
+        RefusedWhy::SameName => super::super::exit_code::USAGE,
     }
 }

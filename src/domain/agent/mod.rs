@@ -12,6 +12,8 @@ mod handle;
 pub(super) mod signals;
 mod state;
 mod stop;
+#[cfg(test)]
+mod tests;
 
 pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};

@@ -407,7 +407,8 @@ impl Coordinator {
         let settled = if broke.first.is_some() { self.blame(now, broke.world(), &ends).0 } else { None };
         let first = settled.or_else(|| broke.first.clone());
         // The loss of a node explains the ranks that lost their peers, whoever was heard first.
-        let first = first.filter(|f| broke.lost.is_empty() || !lost_its_peer(f));
+        let blames = self.config.mutants.has(Mutant::BlameVictim);
+        let first = first.filter(|f| blames || broke.lost.is_empty() || !lost_its_peer(f));
         let root = first.as_ref().map(|f| f.rank);
         let victims = ends.iter().filter(|s| Some(s.rank) != root).map(|s| Victim {
             rank: s.rank,

@@ -203,7 +203,7 @@ impl Coordinator {
             out.note(Note::PassedOver { nodes: passed, leads: self.config.node.clone() });
         }
         out.put(Effect::Lead { term: record.term, voters: lead.voters.clone() });
-        self.begin_probe(out);
+        self.begin_probe(now, out);
         self.phase = Phase::Gathering;
         self.want = Some(Want {
             since: now.boot,
@@ -291,6 +291,7 @@ impl Coordinator {
         }
         self.removal_overdue(now, out);
         self.look_into_doubts(now, out);
+        self.probe_again(now, out);
         self.ask_for_agents(now, out);
         self.parting(now, out);
         if self.resend.is_some_and(|at| now.boot >= at) {

@@ -33,7 +33,8 @@ impl Coordinator {
         // One that never came has no life.
         let returns = earlier.is_some_and(|p| p.lost && p.incarnation != Incarnation::default());
         let first_life = earlier.is_none_or(|p| p.incarnation == Incarnation::default());
-        if let Some(why) = self.refusal(&node, store.is_some() && store != self.config.store) {
+        let why = self.refusal(&node, store.is_some() && store != self.config.store);
+        if let Some(why) = why.or_else(|| self.same_name(&node, incarnation, &clean_of)) {
             return self.refuse(node, incarnation, sent, why, out);
         }
         self.check_proof(&node, proof, out);
@@ -115,6 +116,18 @@ impl Coordinator {
             _ if self.ledger.is_evicted(node) => Some(RefusedWhy::Evicted),
             _ => None,
         }
+    }
+
+    /// Another machine of this name is here: what comes is no later life of its agent.
+    fn same_name(
+        &self,
+        node: &NodeName,
+        incarnation: Incarnation,
+        clean_of: &[Incarnation],
+    ) -> Option<RefusedWhy> {
+        let there = self.peers.get(node).filter(|p| self.config.distinct && !p.lost && !p.left)?;
+        let other = ![incarnation, Incarnation::default()].contains(&there.incarnation);
+        (other && !clean_of.contains(&there.incarnation)).then_some(RefusedWhy::SameName)
     }
 
     fn refuse(

@@ -4,9 +4,12 @@
 //! directory, or an old copy. And once a launch two nodes make one file, exclusively: exactly one of them must win, or
 //! two could lead by the same number one day.
 
+use std::time::Duration;
+
 use super::super::ids::NodeName;
 use super::super::note::Note;
 use super::super::outbox::Outbox;
+use super::super::time::{BootTime, Now};
 use super::super::wire::AgentMsg;
 use super::Effect;
 use super::state::Coordinator;
@@ -19,17 +22,47 @@ pub(super) struct Probe {
     own: Option<bool>,
     asked: Option<NodeName>,
     other: Option<bool>,
+    /// How often there was no answer.
+    round: u32,
+    /// When it is begun anew.
+    pub(super) again: Option<BootTime>,
 }
+
+/// After so long an answer is lost.
+const ANSWER: Duration = Duration::from_secs(30);
+/// So often it is tried.
+const ROUNDS: u32 = 5;
 
 impl Coordinator {
     /// It leads: its own half of the probe.
-    pub(super) fn begin_probe(&mut self, out: &mut Outbox<Effect>) {
+    pub(super) fn begin_probe(&mut self, now: Now, out: &mut Outbox<Effect>) {
         if self.ledger.voters().len() < 2 {
             return;
         }
-        let term = self.term.unwrap_or_default();
-        self.probe.name = format!("{term}-{:016x}", self.config.incarnation.0);
-        out.put(Effect::Probe { name: self.probe.name.clone() });
+        let (term, round) = (self.term.unwrap_or_default(), self.probe.round);
+        // Another file each time: who made the last one cannot make it again, and would seem to have lost.
+        let name = format!("{term}-{:016x}-{round}", self.config.incarnation.0);
+        let again = Some(now.boot.after(ANSWER));
+        self.probe = Probe { name: name.clone(), round, again, ..Probe::default() };
+        out.put(Effect::Probe { name });
+    }
+
+    /// An answer was lost with a connection or a worker: both halves are made anew.
+    pub(super) fn probe_again(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        if self.probe.again.is_none_or(|at| now.boot < at) {
+            return;
+        }
+        self.probe.again = None;
+        let known = self.probe.own.is_some() && self.probe.other.is_some();
+        if known || self.is_closed() || self.probe.round + 1 >= ROUNDS {
+            return;
+        }
+        self.probe.round += 1;
+        self.begin_probe(now, out);
+        let there = self.peers.iter().find(|(n, p)| p.heard() && **n != self.config.node);
+        if let Some(node) = there.map(|(node, _)| node.clone()) {
+            self.ask_probe(&node, out);
+        }
     }
 
     /// The first other node that is there makes the other half.

@@ -57,6 +57,8 @@ pub struct CoordinatorConfig {
     pub store: Option<StoreId>,
     /// What its hint says: a node that reads it knows it.
     pub proof: Option<u64>,
+    /// Names of nodes are what machines call themselves, and two may have the same: nobody's lock tells them apart.
+    pub distinct: bool,
     /// A snapshot follows after so many records.
     pub snapshot_every: u64,
     /// For nonces.
@@ -442,7 +444,7 @@ impl Coordinator {
     fn timers(&self) -> Option<BootTime> {
         let numbers = &self.config.spec.numbers;
         let ms = Duration::from_millis;
-        let mut at = self.resend;
+        let mut at = earlier(self.resend, self.probe.again);
         if self.phase == Phase::Starting && self.start_sent.is_none() {
             at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
         }
@@ -516,6 +518,7 @@ impl Default for CoordinatorConfig {
             ground: Ground::First,
             store: None,
             proof: None,
+            distinct: false,
             snapshot_every: SNAPSHOT_EVERY,
             seed: 0,
             mutants: Mutants::NONE,

@@ -134,7 +134,7 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
         let variables = view.variables().into_iter();
         all.extend(variables.map(|(var, value)| (OsString::from(var.name), OsString::from(value))));
     }
-    if place.gpus == GpuVisibility::Own {
+    if place.gpus == GpuVisibility::Own && !place.spec.virtual_local_rank {
         narrow(&mut all, place.local_rank);
     }
     let mut set = |var: EnvVar, value: &dyn std::fmt::Display| {
@@ -170,6 +170,9 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
     default(super::TORCH_NCCL_ASYNC_ERROR_HANDLING, "1");
     if let Some(threads) = place.threads {
         default(super::OMP_NUM_THREADS, &threads.to_string());
+    }
+    if spec.virtual_local_rank {
+        super::virtual_rank::narrow(&mut all, place.local_rank);
     }
     Ok(all.into_iter().collect())
 }

@@ -31,6 +31,8 @@ pub struct Facts {
     pub cpus: u32,
     /// GPUs that a rank would see.
     pub gpus: u32,
+    /// GPUs of Intel that a rank would see.
+    pub xpus: u32,
     /// The name of this node.
     pub node: String,
     /// The working directory.

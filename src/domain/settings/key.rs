@@ -19,6 +19,12 @@ pub enum Key {
     Module,
     /// The program is no Python.
     NoPython,
+    /// The script runs in its interpreter as `runpy.run_path` does it.
+    RunPath,
+    /// Each rank sees its own GPU alone, as the first.
+    VirtualLocalRank,
+    /// Which CPUs a rank gets.
+    NumaBinding,
     /// Where logs lie.
     LogDir,
     /// Which streams go to files.
@@ -29,6 +35,14 @@ pub enum Key {
     Role,
     /// Whose streams the console shows.
     LocalRanksFilter,
+    /// What stands before a line on the console.
+    LogLinePrefixTemplate,
+    /// Which lines of standard output are written once more.
+    DuplicateStdoutFilters,
+    /// Which lines of standard error are written once more.
+    DuplicateStderrFilters,
+    /// Whether events of the ranks are printed.
+    EventLogHandler,
     /// TERM to KILL.
     ShutdownTimeout,
     /// The run.
@@ -39,12 +53,28 @@ pub enum Key {
     LostAfter,
     /// How long a world may wait for its nodes.
     JoinTimeout,
+    /// With MIN:MAX: how long MIN nodes wait for more.
+    LastCall,
     /// How long a run goes on without its store.
     StoreTimeout,
     /// How long ranks may run without a word from the coordinator.
     Grant,
     /// The address of this node that others are told.
     LocalAddr,
+    /// How torchrun's agents find each other.
+    RdzvBackend,
+    /// Where torchrun's agents find each other.
+    RdzvEndpoint,
+    /// Timeouts of torchrun's rendezvous.
+    RdzvConf,
+    /// How often torchrun looks at its ranks.
+    MonitorInterval,
+    /// How torchrun starts functions.
+    StartMethod,
+    /// Which signals torchrun handles.
+    SignalsToHandle,
+    /// A plug-in of torchrun's.
+    LogsSpecs,
     /// What ranks see of Slurm.
     SlurmEnv,
     /// Which GPUs of its node a rank sees.
@@ -53,7 +83,7 @@ pub enum Key {
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 37] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -63,17 +93,32 @@ impl Key {
         Self::MaxRestarts,
         Self::Module,
         Self::NoPython,
+        Self::RunPath,
+        Self::VirtualLocalRank,
+        Self::NumaBinding,
         Self::LogDir,
         Self::Redirects,
         Self::Tee,
         Self::Role,
         Self::LocalRanksFilter,
+        Self::LogLinePrefixTemplate,
+        Self::DuplicateStdoutFilters,
+        Self::DuplicateStderrFilters,
+        Self::EventLogHandler,
         Self::ShutdownTimeout,
         Self::LostAfter,
         Self::JoinTimeout,
+        Self::LastCall,
         Self::StoreTimeout,
         Self::Grant,
         Self::LocalAddr,
+        Self::RdzvBackend,
+        Self::RdzvEndpoint,
+        Self::RdzvConf,
+        Self::MonitorInterval,
+        Self::StartMethod,
+        Self::SignalsToHandle,
+        Self::LogsSpecs,
         Self::SlurmEnv,
         Self::GpuVisibility,
     ];
@@ -89,19 +134,34 @@ impl Key {
             Self::MaxRestarts => "max-restarts",
             Self::Module => "module",
             Self::NoPython => "no-python",
+            Self::RunPath => "run-path",
+            Self::VirtualLocalRank => "virtual-local-rank",
+            Self::NumaBinding => "numa-binding",
             Self::LogDir => "log-dir",
             Self::Redirects => "redirects",
             Self::Tee => "tee",
             Self::Role => "role",
             Self::LocalRanksFilter => "local-ranks-filter",
+            Self::LogLinePrefixTemplate => "log-line-prefix-template",
+            Self::DuplicateStdoutFilters => "duplicate-stdout-filters",
+            Self::DuplicateStderrFilters => "duplicate-stderr-filters",
+            Self::EventLogHandler => "event-log-handler",
             Self::ShutdownTimeout => "shutdown-timeout",
             Self::RunId => "run-id",
             Self::RunDir => "run-dir",
             Self::LostAfter => "lost-after",
             Self::JoinTimeout => "join-timeout",
+            Self::LastCall => "last-call",
             Self::StoreTimeout => "store-timeout",
             Self::Grant => "grant",
             Self::LocalAddr => "local-addr",
+            Self::RdzvBackend => "rdzv-backend",
+            Self::RdzvEndpoint => "rdzv-endpoint",
+            Self::RdzvConf => "rdzv-conf",
+            Self::MonitorInterval => "monitor-interval",
+            Self::StartMethod => "start-method",
+            Self::SignalsToHandle => "signals-to-handle",
+            Self::LogsSpecs => "logs-specs",
             Self::SlurmEnv => "slurm-env",
             Self::GpuVisibility => "gpu-visibility",
         }
@@ -118,19 +178,34 @@ impl Key {
             Self::MaxRestarts => &[env::PET_MAX_RESTARTS],
             Self::Module => &[env::PET_MODULE],
             Self::NoPython => &[env::PET_NO_PYTHON],
+            Self::RunPath => &[env::PET_RUN_PATH],
+            Self::VirtualLocalRank => &[env::PET_VIRTUAL_LOCAL_RANK],
+            Self::NumaBinding => &[],
             Self::LogDir => &[env::PET_LOG_DIR],
             Self::Redirects => &[env::PET_REDIRECTS],
             Self::Tee => &[env::PET_TEE],
             Self::Role => &[env::PET_ROLE],
             Self::LocalRanksFilter => &[env::PET_LOCAL_RANKS_FILTER],
+            Self::LogLinePrefixTemplate => &[env::PET_LOG_LINE_PREFIX_TEMPLATE, env::TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE],
+            Self::DuplicateStdoutFilters => &[env::PET_DUPLICATE_STDOUT_FILTERS],
+            Self::DuplicateStderrFilters => &[env::PET_DUPLICATE_STDERR_FILTERS],
+            Self::EventLogHandler => &[env::PET_EVENT_LOG_HANDLER],
             Self::ShutdownTimeout => &[env::PET_SHUTDOWN_TIMEOUT, env::TORCH_ELASTIC_SHUTDOWN_TIMEOUT],
             Self::RunId => &[env::RELIGHT_RUN_ID, env::PET_RDZV_ID],
             Self::RunDir => &[env::RELIGHT_RUN_DIR],
             Self::LostAfter => &[env::RELIGHT_LOST_AFTER],
             Self::JoinTimeout => &[env::RELIGHT_JOIN_TIMEOUT],
+            Self::LastCall => &[env::RELIGHT_LAST_CALL],
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::Grant => &[env::RELIGHT_GRANT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
+            Self::RdzvBackend => &[env::PET_RDZV_BACKEND],
+            Self::RdzvEndpoint => &[env::PET_RDZV_ENDPOINT],
+            Self::RdzvConf => &[env::PET_RDZV_CONF],
+            Self::MonitorInterval => &[env::PET_MONITOR_INTERVAL],
+            Self::StartMethod => &[env::PET_START_METHOD],
+            Self::SignalsToHandle => &[env::PET_SIGNALS_TO_HANDLE],
+            Self::LogsSpecs => &[],
             Self::SlurmEnv => &[env::RELIGHT_SLURM_ENV],
             Self::GpuVisibility => &[env::RELIGHT_GPU_VISIBILITY],
         }
@@ -149,13 +224,7 @@ impl Key {
 
 /// Options of torchrun that are accepted and change nothing here, with their variable.
 pub const IGNORED: &[(&str, EnvVar)] = &[
-    ("rdzv-backend", env::PET_RDZV_BACKEND),
-    ("rdzv-endpoint", env::PET_RDZV_ENDPOINT),
-    ("rdzv-conf", env::PET_RDZV_CONF),
     ("master-addr", env::PET_MASTER_ADDR),
     ("master-port", env::PET_MASTER_PORT),
     ("node-rank", env::PET_NODE_RANK),
-    ("monitor-interval", env::PET_MONITOR_INTERVAL),
-    ("start-method", env::PET_START_METHOD),
-    ("event-log-handler", env::PET_EVENT_LOG_HANDLER),
 ];

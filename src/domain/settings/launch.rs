@@ -25,9 +25,12 @@ pub(super) fn nodes(
         (Nodes { min: max, max }, why)
     };
     let parse = |text: &str| match value::nodes(text)? {
-        nodes if nodes.min != nodes.max => Err(ValueProblem::Elastic),
         nodes if nodes.max > 1 && slurm.is_none() => Err(ValueProblem::SeveralNodes),
-        nodes if nodes.max > there => Err(ValueProblem::TooFewNodes { there }),
+        nodes if nodes.min > there => Err(ValueProblem::TooFewNodes { there }),
+        // One line for jobs of any size: at most is what there is, less the spares that were asked for.
+        Nodes { min, max } if min < max => {
+            Ok(Nodes { min, max: max.min(there.saturating_sub(given.value)).max(min) })
+        }
         nodes => Ok(nodes),
     };
     let nnodes = layers.get(Key::Nnodes, parse, default)?;
@@ -112,6 +115,7 @@ impl Settings {
             supervisor_port: place.supervisor_port,
             towards: place.launch_address.clone(),
             peers: place.peers.clone(),
+            direct: None,
         }
     }
 

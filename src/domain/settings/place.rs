@@ -20,6 +20,8 @@ pub struct JobOutput {
     pub file: PathBuf,
     /// It is there and a plain file.
     pub plain: bool,
+    /// We may make something beside it.
+    pub writable: bool,
     /// It lies on a file system that other machines serve.
     pub shared: bool,
     /// It lies on the file system of the directory of submission.
@@ -30,7 +32,8 @@ impl JobOutput {
     /// The directory that all nodes of the job should see; `None`: this is no place for a run. What is on a disk of the first
     /// node's own would be seen by no other node and from no login node.
     fn directory(&self) -> Option<&Path> {
-        let fits = self.file.is_absolute() && self.plain && (self.shared || self.with_submission);
+        let fits =
+            self.file.is_absolute() && self.plain && self.writable && (self.shared || self.with_submission);
         self.file.parent().filter(|_| fits)
     }
 }
@@ -68,6 +71,7 @@ mod tests {
         let good = JobOutput {
             file: "/scratch/logs/exp-7.out".into(),
             plain: true,
+            writable: true,
             shared: true,
             with_submission: false,
         };
@@ -77,6 +81,7 @@ mod tests {
         for bad in [
             // A device, or nothing there.
             JobOutput { file: "/dev/null".into(), plain: false, ..good.clone() },
+            JobOutput { writable: false, ..good.clone() },
             // A disk of the first node's own.
             JobOutput { shared: false, ..good.clone() },
             JobOutput { file: "exp-7.out".into(), ..good.clone() },

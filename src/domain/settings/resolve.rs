@@ -8,11 +8,14 @@ use serde::{Deserialize, Serialize};
 
 use super::args::{Args, Facts};
 use super::file::ConfigFile;
+use super::hints::Hints;
 use super::key::{IGNORED, Key};
+use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
 use super::{launch, place};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
+use crate::domain::numa::NumaBinding;
 use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
 use crate::domain::suggest::closest;
@@ -80,7 +83,9 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         closest(&place.typed, words.iter().copied()).map(|word| format!("did you mean '{word}'?"))
     };
     match problem {
-        ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu"]),
+        ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu", "xpu"]),
+        ValueProblem::NotNuma => meant(&["node", "socket", "exclusive", "core-complex"]),
+        ValueProblem::NotBackend => meant(&["static", "c10d"]),
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
         ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
         ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
@@ -111,6 +116,12 @@ pub struct Settings {
     pub module: Value<bool>,
     /// The program is no Python.
     pub no_python: Value<bool>,
+    /// The program is a script, whatever else is said of it.
+    pub run_path: Value<bool>,
+    /// Each rank sees its own GPU alone, as the first.
+    pub virtual_local_rank: Value<bool>,
+    /// Which CPUs a rank gets; `None`: all that the node has.
+    pub numa: Value<Option<NumaBinding>>,
     /// Where the ranks' logs go.
     pub log_dir: Value<LogDir>,
     /// Streams that go to files only.
@@ -127,12 +138,18 @@ pub struct Settings {
     pub lost_ms: Value<u64>,
     /// How long a world may wait for its nodes, in milliseconds.
     pub join_timeout_ms: Value<u64>,
+    /// With MIN:MAX: how long MIN nodes wait for more, in milliseconds.
+    pub last_call_ms: Value<u64>,
     /// How long a run goes on without its store, in milliseconds.
     pub store_timeout_ms: Value<u64>,
     /// How long ranks may run without a word from the coordinator.
     pub grant: Value<GrantMode>,
     /// The address of this node that others are told; `None`: found out.
     pub local_addr: Value<Option<String>>,
+    /// Prefix, filters and events of what ranks say.
+    pub output: OutputSettings,
+    /// torchrun's settings of its rendezvous and its agent.
+    pub hints: Hints,
     /// What ranks see of Slurm, in a job.
     pub slurm_env: Value<SlurmEnv>,
     /// Which GPUs of its node a rank sees.
@@ -173,6 +190,16 @@ pub struct NodeContext {
     pub tee: StreamMap,
     /// Local ranks that the console shows; `None`: all.
     pub console_ranks: Option<Vec<u32>>,
+    /// What stands before a line of a rank on the console; empty: torchrun's.
+    pub line_prefix: String,
+    /// Texts; lines of standard output and of standard error that hold one of them are written once more.
+    pub filters: [Vec<String>; 2],
+    /// Events of ranks and agent are printed as JSON.
+    pub events: bool,
+    /// `--signals-to-handle`, for the ranks to read.
+    pub signals: String,
+    /// The CPUs of each local rank; empty: all ranks get all.
+    pub cpus: Vec<Vec<u32>>,
     /// The interpreter; empty for a binary.
     pub interpreter: PathBuf,
     /// Why this one (`CONDA_PREFIX`).
@@ -267,10 +294,11 @@ impl Layers<'_> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(&self) -> Vec<String> {
+    fn ignored(&self, hints: &Hints) -> Vec<String> {
         let typed = self.args.ignored.iter().map(|name| format!("--{name}"));
         let set = IGNORED.iter().filter(|(_, var)| self.var(*var).is_some());
         let mut all: Vec<String> = typed.chain(set.map(|(_, var)| var.name.to_owned())).collect();
+        all.extend(hints.without_effect());
         all.sort();
         all.dedup();
         all
@@ -298,6 +326,11 @@ impl Settings {
         let job = layers.var(env::SLURM_JOB_ID).map(str::to_owned);
         let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
         let streams = || (StreamMap::default(), "");
+        let hints = Hints::resolve(&layers, standalone.value)?;
+        let by_conf = |of: Option<u64>, ms: u64| match of {
+            Some(ms) => (ms, "--rdzv-conf"),
+            None => (ms, ""),
+        };
         let nproc = layers.get(
             Key::NprocPerNode,
             |text| count(value::nproc(text)?, facts),
@@ -318,6 +351,9 @@ impl Settings {
             max_restarts: layers.get(Key::MaxRestarts, value::max_restarts, || default_restarts(facts))?,
             module: layers.flag(Key::Module)?,
             no_python: layers.flag(Key::NoPython)?,
+            run_path: layers.flag(Key::RunPath)?,
+            virtual_local_rank: layers.flag(Key::VirtualLocalRank)?,
+            numa: layers.get(Key::NumaBinding, value::numa, || (None, "all CPUs"))?,
             log_dir: layers
                 .get(Key::LogDir, value::log_dir, || (LogDir::InRunDir, "in the run directory"))?,
             redirects: layers.get(Key::Redirects, value::stream_map, streams)?,
@@ -330,15 +366,21 @@ impl Settings {
                 || (None, "2 s for a restart, 30 s at the end"),
             )?,
             lost_ms: layers.get(Key::LostAfter, value::duration_ms, || (numbers.lost_ms, ""))?,
-            join_timeout_ms: layers
-                .get(Key::JoinTimeout, value::duration_at_least_1ms, || (numbers.join_timeout_ms, ""))?,
+            join_timeout_ms: layers.get(Key::JoinTimeout, value::duration_at_least_1ms, || {
+                by_conf(hints.join_ms(), numbers.join_timeout_ms)
+            })?,
+            last_call_ms: layers.get(Key::LastCall, value::duration_ms, || {
+                by_conf(hints.conf.value.last_call_ms, numbers.last_call_ms)
+            })?,
             store_timeout_ms: layers
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
+            output: OutputSettings::resolve(&layers)?,
+            ignored: layers.ignored(&hints),
+            hints,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
             gpus: layers.get(Key::GpuVisibility, launch::gpus, || (GpuVisibility::All, ""))?,
-            ignored: layers.ignored(),
             program: args.program.clone().unwrap_or_default(),
             args: args.args.clone(),
             job: by_job.map(str::to_owned),
@@ -351,7 +393,7 @@ impl Settings {
     }
 
     fn check(&self) -> Result<(), SettingsError> {
-        if self.module.value && self.no_python.value {
+        if self.module.value && self.no_python.value && !self.run_path.value {
             return Err(SettingsError::ModuleWithoutPython);
         }
         self.numbers().check()?;
@@ -362,6 +404,7 @@ impl Settings {
         Numbers {
             lost_ms: self.lost_ms.value,
             join_timeout_ms: self.join_timeout_ms.value,
+            last_call_ms: self.last_call_ms.value,
             store_timeout_ms: self.store_timeout_ms.value,
             grant: self.grant.value,
             ..Numbers::default()
@@ -372,6 +415,7 @@ impl Settings {
     #[must_use]
     pub fn kind(&self) -> ProgramKind {
         match (self.module.value, self.no_python.value) {
+            _ if self.run_path.value => ProgramKind::Script,
             (true, _) => ProgramKind::Module,
             (false, true) => ProgramKind::Binary,
             (false, false) => ProgramKind::Script,
@@ -410,6 +454,7 @@ impl Settings {
             max_restarts: self.max_restarts.value,
             role: self.role.value.clone(),
             shutdown_timeout_ms: self.shutdown_timeout_ms.value,
+            virtual_local_rank: self.virtual_local_rank.value,
             interactive: self.interactive,
             numbers: self.numbers(),
         }
@@ -448,6 +493,10 @@ impl Settings {
             redirects: self.redirects.value.clone(),
             tee: self.tee.value.clone(),
             console_ranks: self.console_ranks.value.clone(),
+            line_prefix: self.output.prefix.value.clone(),
+            filters: [self.output.stdout_filters.value.clone(), self.output.stderr_filters.value.clone()],
+            events: self.output.events.value,
+            signals: self.hints.signals.value.as_ref().map_or(env::SIGNALS.to_owned(), |all| all.join(",")),
             interpreter,
             interpreter_from,
             cwd: cwd.to_owned(),
@@ -476,9 +525,12 @@ fn count(wanted: Nproc, facts: &Facts) -> Result<u32, ValueProblem> {
     match wanted {
         Nproc::Count(n) => Ok(n),
         Nproc::Gpu if facts.gpus == 0 => Err(ValueProblem::NoGpu),
-        Nproc::Auto if facts.gpus == 0 => Ok(facts.cpus.max(1)),
-        Nproc::Gpu | Nproc::Auto => Ok(facts.gpus),
-        Nproc::Cpu => Ok(facts.cpus.max(1)),
+        Nproc::Xpu if facts.xpus == 0 => Err(ValueProblem::NoXpu),
+        Nproc::Gpu => Ok(facts.gpus),
+        Nproc::Xpu => Ok(facts.xpus),
+        Nproc::Auto if facts.gpus > 0 => Ok(facts.gpus),
+        Nproc::Auto if facts.xpus > 0 => Ok(facts.xpus),
+        Nproc::Auto | Nproc::Cpu => Ok(facts.cpus.max(1)),
     }
 }
 
@@ -514,6 +566,7 @@ mod tests {
             at_terminal: false,
             cpus: 6,
             gpus: 0,
+            xpus: 0,
             node: "n01".into(),
             cwd: "/home/u/exp".into(),
             stamp: "20261201-080000".into(),
@@ -583,6 +636,7 @@ mod tests {
         let output = JobOutput {
             file: "/scratch/logs/77.out".into(),
             plain: true,
+            writable: true,
             shared: false,
             with_submission: true,
         };
@@ -627,7 +681,7 @@ mod tests {
             (
                 Key::NprocPerNode,
                 "gpus",
-                "--nproc-per-node 'gpus' is neither a number nor one of auto, gpu, cpu",
+                "--nproc-per-node 'gpus' is neither a number nor one of auto, gpu, cpu, xpu",
                 Some("did you mean 'gpu'?"),
             ),
             (

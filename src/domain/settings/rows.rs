@@ -68,6 +68,25 @@ impl Settings {
                     (Some(value.to_owned()), &self.grant.origin)
                 }
                 Key::LocalAddr => (self.local_addr.value.clone(), &self.local_addr.origin),
+                Key::LastCall => (Some(seconds(self.last_call_ms.value)), &self.last_call_ms.origin),
+                Key::RunPath => (Some(flag(self.run_path.value)), &self.run_path.origin),
+                Key::VirtualLocalRank => {
+                    (Some(flag(self.virtual_local_rank.value)), &self.virtual_local_rank.origin)
+                }
+                Key::NumaBinding => {
+                    (self.numa.value.map(|numa| numa.name().to_owned()), &self.numa.origin)
+                }
+                Key::LogLinePrefixTemplate
+                | Key::DuplicateStdoutFilters
+                | Key::DuplicateStderrFilters
+                | Key::EventLogHandler => self.output.show(key).unwrap_or((None, &self.output.prefix.origin)),
+                Key::RdzvBackend
+                | Key::RdzvEndpoint
+                | Key::RdzvConf
+                | Key::MonitorInterval
+                | Key::StartMethod
+                | Key::SignalsToHandle
+                | Key::LogsSpecs => self.hints.show(key).unwrap_or((None, &self.hints.conf.origin)),
                 Key::SlurmEnv => (Some(self.slurm_env.value.name().to_owned()), &self.slurm_env.origin),
                 Key::GpuVisibility => (Some(self.gpus.value.name().to_owned()), &self.gpus.origin),
             }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::file::Line;
+use crate::domain::numa::NumaBinding;
 use crate::domain::spec::GrantMode;
 
 /// Where a value came from.
@@ -68,9 +69,6 @@ pub enum ValueProblem {
     /// More than one node.
     #[error("asks for several nodes, and this is no Slurm job (or --standalone was given)")]
     SeveralNodes,
-    /// A world that may shrink.
-    #[error("asks for a world that may shrink; this version runs a fixed number of nodes: write N")]
-    Elastic,
     /// More than there are.
     #[error("asks for more nodes than the {there} that are there")]
     TooFewNodes {
@@ -81,11 +79,53 @@ pub enum ValueProblem {
     #[error("is no IP address")]
     NotAnAddress,
     /// No kind of count.
-    #[error("is neither a number nor one of auto, gpu, cpu")]
+    #[error("is neither a number nor one of auto, gpu, cpu, xpu")]
     NotNproc,
     /// GPUs are asked for.
     #[error("needs a GPU, and none is visible on this machine")]
     NoGpu,
+    /// GPUs of Intel are asked for.
+    #[error("needs a GPU of Intel, and none is visible on this machine")]
+    NoXpu,
+    /// A store that relight does not talk to.
+    #[error("needs an etcd server, and relight needs none: leave the option out, or say c10d")]
+    Etcd,
+    /// A plug-in of torchrun's.
+    #[error("is no rendezvous backend: relight knows static and c10d, and cannot load a plug-in of torchrun")]
+    NotBackend,
+    /// The port of an endpoint.
+    #[error("has no port that can be: it must be a whole number from 0 to 65535 behind the last colon")]
+    EndpointPort,
+    /// The host of an endpoint.
+    #[error("has no host that can be: write a name, an IPv4 address, or an IPv6 address in brackets")]
+    EndpointHost,
+    /// Not `key=value`.
+    #[error("is not of the form key=value,key=value")]
+    ConfPair,
+    /// A key without its value.
+    #[error("gives no value for {0}")]
+    ConfValue(String),
+    /// A timeout that is none.
+    #[error("gives {0} a value that is no whole number of seconds from 1 up")]
+    ConfSeconds(String),
+    /// Seconds, with a fraction.
+    #[error("is not a number of seconds")]
+    NotSeconds,
+    /// Zero or less.
+    #[error("must be above 0")]
+    NotPositive,
+    /// No start method of Python's.
+    #[error("is none of spawn, fork, forkserver")]
+    NotStartMethod,
+    /// A plug-in of torchrun's.
+    #[error("is a Python plug-in of torchrun, which relight cannot load: leave it out, or say default")]
+    LogsPlugin,
+    /// A plug-in of torchrun's.
+    #[error("is neither null nor console, and relight cannot load a plug-in of torchrun")]
+    NotHandler,
+    /// No way to bind.
+    #[error("is none of node, socket, exclusive, core-complex")]
+    NotNuma,
     /// No stream selection.
     #[error("selects no streams: write 0 (none), 1 (stdout), 2 (stderr), 3 (both), or a map such as 0:3,1:1")]
     NotStreams,
@@ -150,6 +190,8 @@ pub enum Nproc {
     Gpu,
     /// One for each CPU.
     Cpu,
+    /// One for each GPU of Intel.
+    Xpu,
 }
 
 /// Which of the two output streams.
@@ -241,8 +283,15 @@ pub(super) fn flag(text: &str) -> Result<bool, ValueProblem> {
     match text.to_ascii_lowercase().as_str() {
         "1" | "true" | "yes" | "on" => Ok(true),
         "0" | "false" | "no" | "off" => Ok(false),
-        _ => Err(ValueProblem::NotAFlag),
+        // torchrun takes any whole number.
+        text => text.trim().parse::<i64>().map(|n| n != 0).map_err(|_| ValueProblem::NotAFlag),
     }
+}
+
+/// A flag's text that says yes.
+#[must_use]
+pub fn is_on(text: &str) -> bool {
+    flag(text) == Ok(true)
 }
 
 /// More than any cluster has.
@@ -272,6 +321,7 @@ pub(super) fn nproc(text: &str) -> Result<Nproc, ValueProblem> {
         "auto" => Ok(Nproc::Auto),
         "gpu" => Ok(Nproc::Gpu),
         "cpu" => Ok(Nproc::Cpu),
+        "xpu" => Ok(Nproc::Xpu),
         _ => match number(text, MOST_RANKS) {
             Ok(0) => Err(ValueProblem::Zero),
             Ok(n) => Ok(Nproc::Count(n)),
@@ -380,6 +430,10 @@ pub(super) fn grant(text: &str) -> Result<GrantMode, ValueProblem> {
     }
 }
 
+pub(super) fn numa(text: &str) -> Result<Option<NumaBinding>, ValueProblem> {
+    NumaBinding::named(text).map(Some).ok_or(ValueProblem::NotNuma)
+}
+
 pub(super) fn path(text: &str) -> Result<PathBuf, ValueProblem> {
     match text {
         "" => Err(ValueProblem::Empty),
@@ -464,7 +518,8 @@ mod tests {
             ("auto", Ok(Nproc::Auto)),
             ("0", Err(ValueProblem::Zero)),
             ("-2", Err(ValueProblem::Negative)),
-            ("xpu", Err(ValueProblem::NotNproc)),
+            ("xpu", Ok(Nproc::Xpu)),
+            ("tpu", Err(ValueProblem::NotNproc)),
         ] {
             assert_eq!(nproc(text), want, "{text}");
         }

@@ -23,6 +23,7 @@ pub(super) enum Step {
     Orphaned,
     Directory,
     Limit,
+    Affinity,
     Exec,
     /// The file is there, its interpreter is not.
     Interpreter,
@@ -38,7 +39,7 @@ impl Step {
     }
 
     pub(super) fn from_report(bytes: [u8; Self::REPORT]) -> (Self, i32) {
-        const ALL: [Step; 9] = [
+        const ALL: [Step; 10] = [
             Step::Descriptors,
             Step::Null,
             Step::Session,
@@ -46,6 +47,7 @@ impl Step {
             Step::Orphaned,
             Step::Directory,
             Step::Limit,
+            Step::Affinity,
             Step::Exec,
             Step::Interpreter,
         ];
@@ -75,6 +77,8 @@ pub(super) struct Plan {
     death_signal: Option<c_int>,
     ignore: Vec<c_int>,
     nofile: Option<libc::rlimit>,
+    /// A bit for each CPU, in words of the kernel; empty: as ours.
+    cpus: Vec<libc::c_ulong>,
     parent: i32,
     close_range: bool,
 }
@@ -125,10 +129,24 @@ impl Plan {
             death_signal: request.death_signal,
             ignore: request.ignore.clone(),
             nofile,
+            cpus: cpu_mask(&request.cpus),
             parent: process::own_pid(),
             close_range: caps.close_range,
         })
     }
+}
+
+/// A bit for each CPU; those beyond every machine are left out.
+fn cpu_mask(cpus: &[u32]) -> Vec<libc::c_ulong> {
+    const MOST: usize = 1 << 16;
+    let bits = libc::c_ulong::BITS as usize;
+    let cpus = || cpus.iter().map(|cpu| *cpu as usize).filter(|cpu| *cpu < MOST);
+    let Some(highest) = cpus().max() else { return Vec::new() };
+    let mut mask = vec![0; highest / bits + 1];
+    for cpu in cpus() {
+        mask[cpu / bits] |= 1 << (cpu % bits);
+    }
+    mask
 }
 
 /// The errno of a call that failed, with the step it was part of.
@@ -179,6 +197,13 @@ unsafe fn prepare_and_exec(plan: &mut Plan, report: &mut RawFd) -> Result<std::c
         }
         if let Some(limit) = &plan.nofile {
             check(libc::setrlimit(libc::RLIMIT_NOFILE, limit), Step::Limit)?;
+        }
+        if !plan.cpus.is_empty() {
+            let bytes = std::mem::size_of_val(plan.cpus.as_slice());
+            let rc = libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, plan.cpus.as_ptr());
+            if rc < 0 {
+                return Err((Step::Affinity, errno()));
+            }
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
@@ -336,12 +361,18 @@ mod tests {
 
     #[test]
     fn every_step_survives_its_report() {
-        for number in 1..=9 {
+        for number in 1..=10 {
             let (step, errno) = Step::from_report([number, 0, 0, 0, 13, 0, 0, 0]);
             assert_eq!((step as u8, errno), (number, 13));
             assert_eq!(Step::from_report(step.to_report(-7)), (step, -7));
         }
         assert_eq!(Step::from_report([200, 0, 0, 0, 2, 0, 0, 0]), (Step::Exec, 2));
+    }
+
+    #[test]
+    fn masks_of_cpus() {
+        assert_eq!(cpu_mask(&[]), [0_u64; 0]);
+        assert_eq!(cpu_mask(&[0, 3, 64, u32::MAX]), [0b1001, 1]);
     }
 
     #[test]

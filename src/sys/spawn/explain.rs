@@ -34,6 +34,7 @@ pub(super) fn failed_step(step: Step, errno: i32, program: &str, cwd: &str) -> S
         (Step::DeathSignal, _) => explain("prctl PDEATHSIG", errno),
         (Step::Orphaned, _) => "start (the launcher ended meanwhile)".to_owned(),
         (Step::Limit, _) => explain("setrlimit of open files", errno),
+        (Step::Affinity, _) => explain("bind to the CPUs of --numa-binding", errno),
         (Step::Directory, libc::ENOENT) => format!("chdir {cwd} (no such directory on this node)"),
         (Step::Directory, libc::ENOTDIR) => format!("chdir {cwd} (it is no directory)"),
         (Step::Directory, libc::EACCES) => format!("chdir {cwd} (no permission)"),

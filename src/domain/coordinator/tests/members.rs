@@ -255,6 +255,41 @@ fn p0_3_a_node_that_reads_another_directory_is_named_once_and_not_admitted() {
     assert!(!bed.effects.iter().any(|e| matches!(e, Effect::Supervisor(_))), "nor started again");
 }
 
+/// Without Slurm nobody names machines apart; in the same place a later life of the agent, which its guardian vouches for, is
+/// the same machine.
+#[test]
+fn a_second_machine_of_the_same_name_is_kept_out() {
+    let mut bed = Bed::with(CoordinatorConfig {
+        node: name(1),
+        incarnation: Incarnation(1),
+        spec: spec(2, 1),
+        voters: vec![name(1)],
+        distinct: true,
+        ..CoordinatorConfig::default()
+    });
+    bed.join(1, 1);
+    bed.event(Event::AuthorityHeld);
+    bed.join(2, 20);
+    bed.all_start();
+    let join = |clean_of: Vec<Incarnation>| CoordinatorMsg::Join {
+        spec: Box::default(),
+        offer: None,
+        store: None,
+        proof: None,
+        clean_of,
+        running: None,
+        next: Seq(0),
+        survivors: vec![],
+    };
+    bed.says(2, 21, join(vec![]));
+    assert!(!bed.machine.admits(&name(2), Incarnation(21)));
+    assert!(bed.machine.admits(&name(2), Incarnation(20)));
+    let said = "relight: T a second machine calls itself n02: it cannot take part; give each machine a host name of its own";
+    assert_eq!(bed.console().last().map(String::as_str), Some(said));
+    bed.says(2, 22, join(vec![Incarnation(20)]));
+    assert!(bed.machine.admits(&name(2), Incarnation(22)));
+}
+
 #[test]
 fn p1_11_a_first_node_that_is_passed_over_can_only_join() {
     let mut bed = Bed::with(CoordinatorConfig {

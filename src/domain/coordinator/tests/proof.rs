@@ -54,6 +54,38 @@ fn another_node_is_asked_when_the_first_one_is_gone() {
 }
 
 #[test]
+fn an_answer_that_is_lost_is_asked_for_again_with_another_file() {
+    let mut bed = Bed::new(2, 0);
+    bed.join_all(2);
+    bed.event(Event::AuthorityHeld);
+    bed.all_start();
+    let first = bed.probe();
+    bed.event(Event::Probed { name: first.clone(), won: true });
+    bed.effects.clear();
+    bed.pass(31_000);
+    let second = bed.probe();
+    assert_ne!(first, second, "who made a file cannot make it again");
+    assert_eq!(bed.probed_by(), [name(2)]);
+    bed.says(2, 2, CoordinatorMsg::Probed { name: first, won: true });
+    bed.event(Event::Probed { name: second.clone(), won: false });
+    assert!(!bed.warned(), "the first file is of no meaning any more");
+    bed.says(2, 2, CoordinatorMsg::Probed { name: second, won: true });
+    bed.effects.clear();
+    bed.pass(600_000);
+    assert!(bed.probed_by().is_empty() && !bed.warned(), "known is known");
+}
+
+#[test]
+fn who_never_answers_is_not_asked_for_ever() {
+    let mut bed = Bed::new(2, 0);
+    bed.join_all(2);
+    bed.event(Event::AuthorityHeld);
+    bed.all_start();
+    bed.pass(600_000);
+    assert_eq!(bed.probed_by().len(), 5);
+}
+
+#[test]
 fn a_world_of_one_node_probes_nothing() {
     let mut bed = Bed::new(1, 0);
     bed.join(1, 1);

@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use super::node::PEER_LOST_WORDS;
 use super::world::{MS, Ns, Seat, World};
 use crate::domain::guardian::NO_GRANT;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Rank, Seq};
 use crate::domain::ledger::Ledger;
-use crate::domain::record::{AttemptBody, Body, Cause, Member, Record};
+use crate::domain::record::{AttemptBody, Body, Cause, FirstFailure, Member, Record};
 use crate::domain::rendezvous;
 use crate::domain::time::{BootTime, Now};
 use crate::domain::wire::{Ack, World as RanksWorld};
@@ -226,6 +227,7 @@ impl World {
                     }
                     let first = broke.first_failure.as_ref().map(|f| f.rank);
                     self.check_blame(seq, broke.attempt, first, broke.charged);
+                    self.check_victim(seq, broke.first_failure.as_ref(), &broke.lost);
                 }
             }
             Body::Incident(incident) => {
@@ -236,6 +238,7 @@ impl World {
                 }
                 let first = incident.first_failure.as_ref().map(|f| f.rank);
                 self.check_blame(seq, incident.attempt, first, first.is_some());
+                self.check_victim(seq, incident.first_failure.as_ref(), &incident.lost);
             }
             // An end that landed late: here a coordinator that comes back leads on behind it.
             Body::End(_) => self.check.begun = false,
@@ -250,6 +253,13 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// A rank that lost its peer together with a node is a victim.
+    fn check_victim(&mut self, seq: Seq, first: Option<&FirstFailure>, lost: &[NodeName]) {
+        if first.is_some_and(|f| f.summary.contains(PEER_LOST_WORDS)) && !lost.is_empty() {
+            self.fail("no_victim_is_blamed", format!("record {seq} blames {first:?}, and {lost:?} were lost"));
         }
     }
 

@@ -86,6 +86,8 @@ counters! {
     returns,
     /// Ranks that failed by themselves.
     rank_failures,
+    /// Ranks that lost a peer with its node.
+    peers_lost,
     /// Ranks that exited with 0 before their peers.
     early_exits,
     /// Ranks that could not be started.

@@ -124,6 +124,7 @@ impl World {
             ground,
             store: None,
             proof: None,
+            distinct: false,
             snapshot_every: 8,
             seed,
             mutants,

@@ -15,6 +15,10 @@ use crate::domain::spec::NodeSpec;
 use crate::domain::time::BootTime;
 use crate::domain::wire::{FromSupervisor, Survivor};
 
+/// How a rank ends that lost its peer, and what it says.
+const PEER_LOST: ExitKind = ExitKind::Code(101);
+pub(super) const PEER_LOST_WORDS: &str = "RuntimeError: Connection closed by peer";
+
 /// One rank's process.
 #[derive(Clone, Debug)]
 pub(super) struct RankProcess {
@@ -333,6 +337,7 @@ impl World {
     }
 
     pub(super) fn power_off(&mut self, node: usize) {
+        self.lose_peers(node);
         self.nodes[node].power = false;
         let up = self.nodes[node].guardian.take().is_some();
         if let Some(process) = self.nodes[node].agent.take() {
@@ -392,12 +397,13 @@ impl World {
         if rank.killed && self.rng.chance(50) {
             return;
         }
+        let summary = if kind == PEER_LOST { PEER_LOST_WORDS.to_owned() } else { String::new() };
         let event = agent::Event::RankExited {
             attempt: rank.attempt,
             local_rank: rank.local_rank,
             kind,
             at,
-            summary: String::new(),
+            summary,
             words: String::new(),
             recorded: None,
         };
@@ -440,7 +446,24 @@ impl World {
             for pid in pids {
                 if self.rng.chance(500) {
                     let delay = self.rng.below(spread) * MS + 1_000;
-                    self.ends_soon(other, pid, ExitKind::Code(1), delay);
+                    let kind = if self.rng.chance(500) { PEER_LOST } else { ExitKind::Code(1) };
+                    self.ends_soon(other, pid, kind, delay);
+                }
+            }
+        }
+    }
+
+    /// Ranks notice that their peers on this node are gone, before anybody here does.
+    fn lose_peers(&mut self, node: usize) {
+        let Some(attempt) = self.nodes[node].ranks.values().map(|r| r.attempt).max() else { return };
+        let told = self.rng.chance(500);
+        for other in (0..self.nodes.len()).filter(|other| *other != node && told) {
+            let ranks = self.nodes[other].ranks.iter().filter(|(_, r)| r.attempt == attempt);
+            for pid in ranks.map(|(pid, _)| *pid).collect::<Vec<_>>() {
+                if self.rng.chance(300) {
+                    let delay = self.rng.below(3_000) * MS + 1_000;
+                    self.ends_soon(other, pid, PEER_LOST, delay);
+                    self.counters.peers_lost += 1;
                 }
             }
         }

@@ -1,0 +1,76 @@
+//! Rules of an agent that no sequence with a coordinator reaches.
+
+use super::super::ids::RunId;
+use super::super::outbox::{Machine as _, Outbox};
+use super::super::record::Member;
+use super::super::spec::{NodeSpec, RunSpec};
+use super::super::time::Now;
+use super::super::wire::{AgentMsg, CoordinatorMsg};
+use super::*;
+
+const NODE: &str = "n1";
+
+fn at(ms: u64) -> Now {
+    Now { boot: BootTime::from_millis(ms), wall_ms: ms }
+}
+
+/// Tells it an event; what it wants done.
+fn tell(agent: &mut Agent, now: Now, event: Event) -> Vec<Effect> {
+    let mut out = Outbox::default();
+    agent.handle(now, event, &mut out);
+    out.take_effects()
+}
+
+/// An agent with one rank that runs under this specification, under a grant without an end.
+fn running(spec: RunSpec) -> Agent {
+    let brings = NodeSpec { nproc: 1, ..NodeSpec::default() };
+    let config = AgentConfig { node: NodeName::new(NODE), spec: brings, ..AgentConfig::default() };
+    let mut agent = Agent::new(config);
+    let mut effects = tell(&mut agent, at(1), Event::Begin);
+    effects.extend(tell(&mut agent, at(2), Event::LinkUp));
+    let joins = effects.iter().filter_map(|effect| match effect {
+        Effect::Send(frame) if matches!(frame.msg, CoordinatorMsg::Join { .. }) => Some(frame.n),
+        _ => None,
+    });
+    let answers = joins.max().unwrap();
+    let leader = Incarnation(0);
+    let welcome =
+        AgentMsg::Welcome { answers, spec: Box::new(spec), tail: vec![], leader, dead: vec![], forever: true };
+    tell(&mut agent, at(3), Event::Recv(ToAgent { term: Term(1), n: 0, msg: welcome }));
+    tell(&mut agent, at(4), Event::Granted(BootTime::NEVER));
+    let member = Member {
+        slot: Slot(0),
+        node: NodeName::new(NODE),
+        incarnation: Incarnation(0),
+        nproc: 1,
+        role: String::new(),
+        log_dir: String::new(),
+    };
+    let world = Box::new(World { members: vec![member], ..World::default() });
+    let start = AgentMsg::Start { attempt: Attempt(0), world };
+    let effects = tell(&mut agent, at(5), Event::Recv(ToAgent { term: Term(1), n: 1, msg: start }));
+    let op = effects.iter().find_map(|effect| match effect {
+        Effect::Spawn { seats, .. } => seats.first().map(|seat| seat.op),
+        _ => None,
+    });
+    tell(&mut agent, at(6), Event::Spawned { op: op.unwrap(), pid: 77 });
+    agent
+}
+
+/// `--shutdown-timeout` is honoured where nobody leads, too: it bounds the time from TERM to the sweep.
+#[test]
+fn a_stop_without_a_coordinator_has_the_grace_that_was_asked_for() {
+    for (explicit, grace) in [(None, 30_000), (Some(90_000), 90_000), (Some(500), 500)] {
+        let spec =
+            RunSpec { run_id: RunId::new("r"), shutdown_timeout_ms: explicit, max_nodes: 1, ..RunSpec::default() };
+        let mut agent = running(spec);
+        tell(&mut agent, at(10), Event::LinkDown);
+        let signal = Event::OsSignal { signal: 15, terminal: false, pid: None, uid: None, user: true };
+        let effects = tell(&mut agent, at(20), signal);
+        let asked = |effect: &Effect| matches!(effect, Effect::Signal { signal: 15, scope: Scope::Leader, .. });
+        assert!(effects.iter().any(asked), "{effects:?}");
+        let swept = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Sweep { .. }));
+        assert!(!swept(&tell(&mut agent, at(20 + grace - 1), Event::Tick)), "{explicit:?}: too early");
+        assert!(swept(&tell(&mut agent, at(20 + grace), Event::Tick)), "{explicit:?}: too late");
+    }
+}
