@@ -21,10 +21,10 @@ impl Coordinator {
         if self.append.is_some() || self.breaking.as_ref().is_some_and(|b| b.open) {
             return;
         }
-        let size = self.size();
         if let Some(want) = &mut self.want {
             want.call_until = None;
         }
+        let size = self.size();
         let Some(want) = &self.want else { return };
         let full = size.max as usize;
         let early = self.still_early(now, want.since);

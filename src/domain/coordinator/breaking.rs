@@ -244,8 +244,7 @@ impl Coordinator {
             }
             return;
         }
-        let opening = self.append.as_ref().is_some_and(|f| matches!(f.record.body, Body::Attempt(_)));
-        if opening || !broke.first.as_ref().is_some_and(lost_its_peer) {
+        if self.opening() || !broke.first.as_ref().is_some_and(lost_its_peer) {
             return;
         }
         if let Some(node) = broke.lost.first().cloned() {

@@ -132,6 +132,11 @@ impl Coordinator {
             return false;
         }
         self.open(now, out);
+        self.opening()
+    }
+
+    /// The record of a world is being written.
+    pub(super) fn opening(&self) -> bool {
         self.append.as_ref().is_some_and(|f| matches!(f.record.body, Body::Attempt(_)))
     }
 

@@ -449,8 +449,12 @@ impl Coordinator {
             at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
         }
         if let (Phase::Gathering, Some(want)) = (self.phase, &self.want) {
-            at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
-            at = earlier(at, want.call_until);
+            if !(self.elastic() && self.opening()) {
+                at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
+            }
+            if self.append.is_none() && self.breaking.as_ref().is_none_or(|b| !b.open) {
+                at = earlier(at, want.call_until);
+            }
             if self.ledger.world().is_none() {
                 let first = want.since.after(FIRST_WAIT);
                 at = earlier(at, (!want.late).then_some(first));
