@@ -13,6 +13,7 @@ use super::ids::{Attempt, NodeName, Rank, RunId};
 use super::note::{Note, Replaced, Sign};
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
+use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
 /// What the first lines say.
@@ -213,13 +214,7 @@ impl Console {
             }
             Note::AllStopped { took } => format!("all ranks stopped in {}", human(*took)),
             Note::StoreTrouble { text, since } => store_trouble(text, *since),
-            Note::StoreLate { attempt, reach, since } => format!(
-                "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {}",
-                reach.there,
-                reach.world,
-                human(*since),
-                reach.missing().unwrap_or_default()
-            ),
+            Note::StoreLate { attempt, reach, since } => store_late(*attempt, reach, *since),
             Note::RendezvousStore { said } => format!("rendezvous store: {said}"),
             Note::LogsDisabled { path, errno } => {
                 format!("logs: {path} cannot be written: {}; going on without", errno_name(*errno))
@@ -418,6 +413,16 @@ fn stopping(signal: u8, terminal: bool, ranks: u32, grace: Duration, again: bool
         }
         (false, false) => format!("stopping {ranks} ({by}); SIGKILL in {}", human(grace)),
     }
+}
+
+fn store_late(attempt: Attempt, reach: &Reach, since: Duration) -> String {
+    let missing = reach.missing().unwrap_or_default();
+    format!(
+        "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {missing}",
+        reach.there,
+        reach.world,
+        human(since)
+    )
 }
 
 /// Said at once and then from time to time.
