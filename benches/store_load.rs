@@ -38,8 +38,12 @@ fn main() -> Result<(), Failure> {
 }
 
 fn serve(at: SocketAddr, world: u32) -> Result<(), Failure> {
-    let opening =
-        Opening { places: Vec::new(), world, limits: Limits::default(), tell: Box::new(|told| println!("told {told:?}")) };
+    let opening = Opening {
+        places: Vec::new(),
+        world,
+        limits: Limits::default(),
+        tell: Box::new(|told| println!("told {told:?}")),
+    };
     let server = listen(at.ip(), at.port())?.serve(opening)?;
     println!("listens {}", server.address());
     io::copy(&mut io::stdin(), &mut io::sink())?;
@@ -96,7 +100,12 @@ impl Client {
     }
 }
 
-fn connect(at: SocketAddr, count: u32, epoll: &Epoll, mut each: impl FnMut(&mut Client) -> io::Result<()>) -> Result<Vec<Client>, Failure> {
+fn connect(
+    at: SocketAddr,
+    count: u32,
+    epoll: &Epoll,
+    mut each: impl FnMut(&mut Client) -> io::Result<()>,
+) -> Result<Vec<Client>, Failure> {
     let mut all = Vec::new();
     for number in 0..count {
         let stream = TcpStream::connect(at)?;

@@ -212,7 +212,7 @@ fn dry_run_json(launch: &Launch, ranks: &[Planned]) -> String {
 }
 
 /// As a shell would need it.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_-./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

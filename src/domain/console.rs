@@ -10,7 +10,7 @@ use super::errno::errno_name;
 use super::exit::signal_name;
 use super::failed_box::FailedBox;
 use super::ids::{Attempt, NodeName, Rank, RunId};
-use super::note::{Note, Replaced, Sign};
+use super::note::{DAMAGED, Note, Replaced, Sign};
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
 use super::torch_store::seen::Reach;
@@ -213,7 +213,7 @@ impl Console {
                 stopping(*signal, *terminal, *ranks, *grace, *again)
             }
             Note::AllStopped { took } => format!("all ranks stopped in {}", human(*took)),
-            Note::StoreTrouble { text, since } => store_trouble(text, *since),
+            Note::StoreTrouble { text, since, runs } => store_trouble(text, *since, *runs),
             Note::StoreLate { attempt, reach, since } => store_late(*attempt, reach, *since),
             Note::RendezvousStore { said } => format!("rendezvous store: {said}"),
             Note::LogsDisabled { path, errno } => {
@@ -426,9 +426,17 @@ fn store_late(attempt: Attempt, reach: &Reach, since: Duration) -> String {
 }
 
 /// Said at once and then from time to time.
-fn store_trouble(text: &str, since: Duration) -> String {
+fn store_trouble(text: &str, since: Duration, runs: bool) -> String {
     let long = if since < Duration::from_secs(1) { String::new() } else { format!(" for {}", human(since)) };
-    format!("the run directory cannot be written{long}: {text}; trying again, ranks that run go on")
+    let ranks = if runs { "ranks that run go on" } else { "no ranks run until then" };
+    match text.strip_prefix(DAMAGED) {
+        Some(damage) => {
+            format!(
+                "the journal is damaged, nothing can be written behind it{long}: {damage}; looking again, {ranks}"
+            )
+        }
+        None => format!("the run directory cannot be written{long}: {text}; trying again, {ranks}"),
+    }
 }
 
 fn stopped_ranks(stopped: u32) -> String {
@@ -528,6 +536,26 @@ mod tests {
         };
         assert_eq!(said(true), ["relight:  restart 1 of 3 on the same node"]);
         assert_eq!(said(false), ["relight:  starting again on the same node"]);
+    }
+
+    #[test]
+    fn trouble_with_the_run_directory_says_what_it_means_for_the_ranks() {
+        let said = |text: &str, runs| {
+            let note = Note::StoreTrouble { text: text.into(), since: Duration::from_secs(60), runs };
+            sentence(&note).unwrap_or_default()
+        };
+        assert_eq!(
+            said("write record 3: EROFS", true),
+            "the run directory cannot be written for 60 s: write record 3: EROFS; trying again, ranks that run go on"
+        );
+        assert_eq!(
+            said("write record 3: EROFS", false),
+            "the run directory cannot be written for 60 s: write record 3: EROFS; trying again, no ranks run until then"
+        );
+        assert_eq!(
+            said(&format!("{DAMAGED}record 3 cannot be read: it is empty"), false),
+            "the journal is damaged, nothing can be written behind it for 60 s: record 3 cannot be read: it is empty; looking again, no ranks run until then"
+        );
     }
 
     #[test]

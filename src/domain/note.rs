@@ -10,6 +10,9 @@ use super::record::{Decision, FirstFailure};
 use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
+/// What a store says begins with this where something lies in the place of the next record that is no record.
+pub const DAMAGED: &str = "the journal is damaged: ";
+
 /// Why a message or an event was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -280,6 +283,9 @@ pub enum Note {
         text: String,
         /// For how long.
         since: Duration,
+        /// A world runs meanwhile; events of an older program do not say so.
+        #[serde(default = "yes")]
+        runs: bool,
     },
     /// The store answers again.
     StoreBack {

@@ -91,7 +91,11 @@ pub struct Direct {
 
 impl std::fmt::Debug for Direct {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Direct").field("host", &self.host).field("port", &self.port).field("rank", &self.rank).finish()
+        f.debug_struct("Direct")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("rank", &self.rank)
+            .finish()
     }
 }
 

@@ -10,9 +10,10 @@
     clippy::unwrap_used
 )]
 
-mod parser;
 mod environment;
+mod events;
 mod lightning;
+mod parser;
 #[allow(dead_code)]
 #[path = "../forms/slurm.rs"]
 mod slurm;

@@ -299,8 +299,10 @@ impl Coordinator {
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
         let dirty = broke.dirty.clone();
+        let unstartable = unstartable(broke);
         let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
-        let broken = Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), ran_ms, spares };
+        let broken =
+            Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), unstartable, ran_ms, spares };
         let verdict = policy::decide(&self.ledger, &broken);
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
@@ -426,6 +428,14 @@ impl Coordinator {
             running_ms: broke.running.map(ms),
         }
     }
+}
+
+/// No rank could start its program, on none of the nodes; where there is one node, one rank tells for all.
+fn unstartable(broke: &Breaking) -> bool {
+    let mut ends = broke.ends.values().filter(|seen| !seen.report.ours).peekable();
+    let heard: BTreeSet<&NodeName> = broke.ends.values().map(|seen| &seen.node).collect();
+    let everywhere = broke.members.iter().all(|member| heard.contains(&member.node));
+    everywhere && ends.peek().is_some() && ends.all(|seen| policy::cannot_be_started(&seen.report.exit))
 }
 
 /// One end as it is written down.

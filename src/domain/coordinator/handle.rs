@@ -239,10 +239,11 @@ impl Coordinator {
 
     fn store_trouble(&mut self, now: Now, text: String, out: &mut Outbox<Effect>) {
         const AGAIN: Duration = Duration::from_secs(60);
+        let runs = self.phase == Phase::Running;
         let Some(flight) = &mut self.append else { return };
         if flight.trouble_said.is_none_or(|said| now.boot.since(said) >= AGAIN) {
             flight.trouble_said = Some(now.boot);
-            out.note(Note::StoreTrouble { text, since: now.boot.since(flight.since) });
+            out.note(Note::StoreTrouble { text, since: now.boot.since(flight.since), runs });
         }
     }
 

@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::args::{Args, Facts};
+use super::direct::Meeting;
 use super::file::ConfigFile;
 use super::hints::Hints;
-use super::key::{IGNORED, Key};
+use super::key::Key;
 use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
 use super::{launch, place};
@@ -88,6 +89,17 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu", "xpu"]),
         ValueProblem::NotNuma => meant(&["node", "socket", "exclusive", "core-complex"]),
         ValueProblem::NotBackend => meant(&["static", "c10d"]),
+        ValueProblem::SeveralNodes => Some(
+            "in a job of Slurm nothing more is needed; elsewhere say where the machines meet: --master-addr HOST and a \
+             --node-rank for each, or --rdzv-backend c10d --rdzv-endpoint HOST:PORT"
+                .to_owned(),
+        ),
+        ValueProblem::NoSecret => Some(
+            "give each machine a copy of one secret: (umask 077; head -c 32 /dev/urandom | base64 > secret), then \
+             --secret-file secret; on a network of your own alone: --insecure"
+                .to_owned(),
+        ),
+        ValueProblem::SharedPort => Some("choose one, such as 29500".to_owned()),
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
         ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
         ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
@@ -163,6 +175,8 @@ pub struct Settings {
     pub threads: Option<u32>,
     /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
     pub ignored: Vec<String>,
+    /// Where machines outside Slurm meet.
+    pub meeting: Meeting,
     /// Script, module or binary; empty where only settings were asked for.
     pub program: String,
     /// Its arguments.
@@ -292,7 +306,7 @@ impl Layers<'_> {
         }
     }
 
-    fn flag(&self, key: Key) -> Result<Value<bool>, SettingsError> {
+    pub(super) fn flag(&self, key: Key) -> Result<Value<bool>, SettingsError> {
         self.get(key, value::flag, || (false, ""))
     }
 
@@ -301,11 +315,9 @@ impl Layers<'_> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(&self, hints: &Hints) -> Vec<String> {
-        let typed = self.args.ignored.iter().map(|name| format!("--{name}"));
-        let set = IGNORED.iter().filter(|(_, var)| self.var(*var).is_some());
-        let mut all: Vec<String> = typed.chain(set.map(|(_, var)| var.name.to_owned())).collect();
-        all.extend(hints.without_effect());
+    fn ignored(hints: &Hints, meeting: &Meeting) -> Vec<String> {
+        let mut all = hints.without_effect(meeting.at.is_some());
+        all.extend(meeting.without_effect(hints));
         all.sort();
         all.dedup();
         all
@@ -329,11 +341,13 @@ impl Settings {
         let numbers = Numbers::default();
         let standalone = layers.flag(Key::Standalone)?;
         let slurm = facts.slurm.clone().filter(|place| place.form != Form::Nested && !standalone.value);
-        let (nnodes, spares) = launch::nodes(&layers, slurm.as_ref())?;
+        let (nnodes, spares) = launch::nodes(&layers, slurm.as_ref(), standalone.value)?;
+        let several = slurm.is_none() && nnodes.value.max > 1;
         let job = layers.var(env::SLURM_JOB_ID).map(str::to_owned);
         let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
         let streams = || (StreamMap::default(), "");
         let hints = Hints::resolve(&layers, standalone.value)?;
+        let meeting = Meeting::resolve(&layers, &hints, nnodes.value, several)?;
         let by_conf = |of: Option<u64>, ms: u64| match of {
             Some(ms) => (ms, "--rdzv-conf"),
             None => (ms, ""),
@@ -385,8 +399,9 @@ impl Settings {
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
             output: OutputSettings::resolve(&layers)?,
-            ignored: layers.ignored(&hints),
+            ignored: Layers::ignored(&hints, &meeting),
             hints,
+            meeting,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
             gpus: layers.get(Key::GpuVisibility, launch::gpus, || (GpuVisibility::All, ""))?,
             program: args.program.clone().unwrap_or_default(),

@@ -80,9 +80,7 @@ impl Settings {
                 Key::VirtualLocalRank => {
                     (Some(flag(self.virtual_local_rank.value)), &self.virtual_local_rank.origin)
                 }
-                Key::NumaBinding => {
-                    (self.numa.value.map(|numa| numa.name().to_owned()), &self.numa.origin)
-                }
+                Key::NumaBinding => (self.numa.value.map(|numa| numa.name().to_owned()), &self.numa.origin),
                 Key::LogLinePrefixTemplate
                 | Key::DuplicateStdoutFilters
                 | Key::DuplicateStderrFilters
@@ -94,6 +92,9 @@ impl Settings {
                 | Key::StartMethod
                 | Key::SignalsToHandle
                 | Key::LogsSpecs => self.hints.show(key).unwrap_or((None, &self.hints.conf.origin)),
+                Key::NodeRank | Key::MasterAddr | Key::MasterPort | Key::SecretFile | Key::Insecure => {
+                    self.meeting.show(key).unwrap_or((None, &self.meeting.insecure.origin))
+                }
                 Key::SlurmEnv => (Some(self.slurm_env.value.name().to_owned()), &self.slurm_env.origin),
                 Key::GpuVisibility => (Some(self.gpus.value.name().to_owned()), &self.gpus.origin),
             }

@@ -69,6 +69,23 @@ pub enum ValueProblem {
     /// More than one node.
     #[error("asks for several nodes, and this is no Slurm job (or --standalone was given)")]
     SeveralNodes,
+    /// Several machines, and nothing that says who belongs to them.
+    #[error("asks for several machines outside Slurm, and nothing tells them from strangers")]
+    NoSecret,
+    /// A number beyond the others.
+    #[error("is {rank}, and of {nodes} nodes the last one is {}", nodes.saturating_sub(1))]
+    NodeRank {
+        /// As given.
+        rank: u32,
+        /// So many there are.
+        nodes: u32,
+    },
+    /// No port.
+    #[error("is no port: a whole number from 0 to 65535")]
+    Port,
+    /// Any port, where all must know it.
+    #[error("leaves the port open, and every machine must know it")]
+    SharedPort,
     /// A world that may shrink.
     #[error("asks for a world that may shrink; this version runs a fixed number of nodes: write N")]
     Elastic,
