@@ -25,6 +25,8 @@ pub struct Banner {
     pub call: String,
     /// Nodes of a full world.
     pub nodes: u32,
+    /// Nodes of the smallest world that may run; 0: the same.
+    pub least: u32,
     /// Ranks on each.
     pub nproc: u32,
     /// The interpreter; empty for a program of its own.
@@ -130,7 +132,11 @@ impl Console {
             return Vec::new();
         }
         let b = &self.banner;
-        let mut first = format!("run {}: {} x {}", b.run, count(b.nodes, "node"), count(b.nproc, "rank"));
+        let nodes = match b.least {
+            least if least > 0 && least < b.nodes => format!("{least} to {} nodes", b.nodes),
+            _ => count(b.nodes, "node"),
+        };
+        let mut first = format!("run {}: {nodes} x {}", b.run, count(b.nproc, "rank"));
         if !b.interpreter.is_empty() {
             let _ = write!(first, ", python {} ({})", b.interpreter, b.interpreter_from);
         }
@@ -191,12 +197,9 @@ impl Console {
                 format!("{}; {node}{of} takes slot {slot}, {ranks}", replaced(instead_of, *why))
             }
             Note::NodeDirty { node, survivors } => {
-                let list: Vec<String> =
-                    survivors.iter().map(|(pid, state)| format!("{pid} (state {state})")).collect();
-                format!(
-                    "{node}: process {} survived SIGKILL; no ranks there until it is gone",
-                    list.join(", ")
-                )
+                let list = survivors.iter().map(|(pid, state)| format!("{pid} (state {state})"));
+                let list = list.collect::<Vec<_>>().join(", ");
+                format!("{node}: process {list} survived SIGKILL; no ranks there until it is gone")
             }
             Note::WaitingForNodes { patience, missing, .. } if !missing.is_empty() => {
                 let other = if missing.len() == 1 { "another node" } else { "other nodes" };
@@ -209,6 +212,7 @@ impl Console {
                     human(*patience)
                 )
             }
+            Note::LastCall { .. } | Note::Resized { .. } | Note::CameLate { .. } => elastic(note)?,
             Note::StopRequested { signal, terminal, ranks, grace, again, .. } => {
                 stopping(*signal, *terminal, *ranks, *grace, *again)
             }
@@ -315,8 +319,10 @@ impl Console {
         Some(match decision {
             Decision::Restart if restart == 0 => format!("starting again on the same {nodes}"),
             Decision::Restart => format!("{number} on the same {nodes}"),
-            Decision::Replace { .. } if restart == 0 => return None,
-            Decision::Replace { nodes } => format!("{number} without {}", join(nodes)),
+            Decision::Replace { .. } | Decision::Shrink { .. } if restart == 0 => return None,
+            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
+                format!("{number} without {}", join(nodes))
+            }
             Decision::Stop { code } => {
                 let why = why.last().map_or("no reason is known", |w| w.as_str());
                 format!("not restarting: {why}; the run ends with exit code {code}")
@@ -346,6 +352,43 @@ fn size(bytes: u64) -> String {
         (value, unit) = (value / 1_000, larger);
     }
     format!("{value} {unit}")
+}
+
+/// How many nodes a world has that may have fewer.
+fn elastic(note: &Note) -> Option<String> {
+    Some(match note {
+        Note::LastCall { have, max, patience, missing } if missing.is_empty() => {
+            format!("{have} of up to {max} nodes are there: waiting {} for more", human(*patience))
+        }
+        Note::LastCall { have, max, patience, missing } => {
+            let other = if missing.len() == 1 { "another node" } else { "other nodes" };
+            format!(
+                "waiting {} for {} or {other}, then going on with {have} of {max} nodes",
+                human(*patience),
+                join(missing)
+            )
+        }
+        Note::Resized { nodes, max, ranks, was: None, missing, .. } => {
+            let missing = match missing.len() {
+                0 => String::new(),
+                1 => format!(" {} has not come;", join(missing)),
+                _ => format!(" {} have not come;", join(missing)),
+            };
+            format!("{nodes} of {max} nodes:{missing} the world starts with {}", count(*ranks, "rank"))
+        }
+        Note::Resized { nodes, max, ranks, was: Some(was), missing, .. } if nodes < was => {
+            let ranks = count(*ranks, "rank");
+            format!("{nodes} of {max} nodes: {} missing; the world shrinks to {ranks}", join(missing))
+        }
+        Note::Resized { nodes, max, ranks, came, .. } => {
+            let join_in = if came.len() == 1 { "joins" } else { "join" };
+            format!("{nodes} of {max} nodes: {} {join_in}; the world grows to {}", join(came), count(*ranks, "rank"))
+        }
+        Note::CameLate { node } => {
+            format!("{node} came late: it waits as a spare and is taken in at the next restart")
+        }
+        _ => return None,
+    })
 }
 
 /// What tells that a node is gone.

@@ -217,6 +217,37 @@ pub enum Note {
         /// Nodes of the world before that are not there.
         missing: Vec<NodeName>,
     },
+    /// There are enough nodes for a world, and more are waited for.
+    LastCall {
+        /// How many are there.
+        have: u32,
+        /// How many a full world has.
+        max: u32,
+        /// Until when, from now.
+        patience: Duration,
+        /// Nodes of the world before that are not there; none before the first world.
+        missing: Vec<NodeName>,
+    },
+    /// A world is opened that has more or fewer nodes than the one before, or a first one that is not full.
+    Resized {
+        /// Its nodes.
+        nodes: u32,
+        /// Nodes of a full world.
+        max: u32,
+        /// Its ranks.
+        ranks: u32,
+        /// Nodes of the world before; none: it is the first.
+        was: Option<u32>,
+        /// Who is not in it; for a first world: who has not come.
+        missing: Vec<NodeName>,
+        /// Who is new in it.
+        came: Vec<NodeName>,
+    },
+    /// A node came while a world runs that has room for it: it is taken in at the next restart.
+    CameLate {
+        /// The node.
+        node: NodeName,
+    },
     /// Every rank of an attempt runs.
     AttemptRunning {
         /// The attempt.

@@ -227,6 +227,11 @@ pub enum Decision {
         /// Its exit code.
         code: u8,
     },
+    /// The world goes on smaller, without these nodes.
+    Shrink {
+        /// The nodes that are left out.
+        nodes: Vec<NodeName>,
+    },
 }
 
 /// The rank that failed first.

@@ -246,8 +246,7 @@ impl Coordinator {
             }
             return;
         }
-        let opening = self.append.as_ref().is_some_and(|f| matches!(f.record.body, Body::Attempt(_)));
-        if opening || !broke.first.as_ref().is_some_and(lost_its_peer) {
+        if self.opening() || !broke.first.as_ref().is_some_and(lost_its_peer) {
             return;
         }
         if let Some(node) = broke.lost.first().cloned() {
@@ -322,8 +321,12 @@ impl Coordinator {
             let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
+        // In a world with room for both a node that comes back keeps its slot.
+        let stays = |n: &&NodeName| !(self.elastic() && lost.contains(n));
         let replace = match &verdict.decision {
-            Decision::Replace { nodes } => nodes.iter().cloned().collect(),
+            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
+                nodes.iter().filter(stays).cloned().collect()
+            }
             Decision::Restart | Decision::Stop { .. } => Default::default(),
         };
         let decision = verdict.decision.clone();
@@ -333,6 +336,9 @@ impl Coordinator {
             since: now.boot,
             said_waiting: false,
             late: false,
+            call: None,
+            call_until: None,
+            said_call: false,
             cause: Cause::Incident(Box::new(broke)),
             replace,
             why: verdict.why,

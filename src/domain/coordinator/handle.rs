@@ -210,6 +210,9 @@ impl Coordinator {
             since: now.boot,
             said_waiting: false,
             late: false,
+            call: None,
+            call_until: None,
+            said_call: false,
             cause: Cause::Start,
             replace: Default::default(),
             why: vec!["the first world of this launch".to_owned()],
@@ -262,7 +265,10 @@ impl Coordinator {
                 self.close_unwritten(now, out);
             }
         }
-        if self.phase == Phase::Gathering && self.want.as_ref().is_some_and(|w| passed(w.since, join)) {
+        if self.phase == Phase::Gathering
+            && self.want.as_ref().is_some_and(|w| passed(w.since, join))
+            && !self.opens_smaller(now, out)
+        {
             self.join_timed_out(now, out);
         }
         if let Some(want) = &mut self.want {

@@ -12,6 +12,7 @@
 mod attempt;
 mod breaking;
 mod doubt;
+mod elastic;
 mod ending;
 mod handle;
 mod members;

@@ -164,6 +164,11 @@ pub(super) struct Want {
     pub(super) said_waiting: bool,
     /// The first nodes were waited for.
     pub(super) late: bool,
+    /// Since when there are enough nodes for a world, if not for a full one.
+    pub(super) call: Option<BootTime>,
+    /// Until when more are waited for.
+    pub(super) call_until: Option<BootTime>,
+    pub(super) said_call: bool,
     pub(super) cause: Cause,
     pub(super) replace: BTreeSet<NodeName>,
     pub(super) why: Vec<String>,
@@ -451,7 +456,12 @@ impl Coordinator {
             at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
         }
         if let (Phase::Gathering, Some(want)) = (self.phase, &self.want) {
-            at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
+            if !(self.elastic() && self.opening()) {
+                at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
+            }
+            if self.append.is_none() && self.breaking.as_ref().is_none_or(|b| !b.open) {
+                at = earlier(at, want.call_until);
+            }
             if self.ledger.world().is_none() {
                 let first = want.since.after(FIRST_WAIT);
                 at = earlier(at, (!want.late).then_some(first));

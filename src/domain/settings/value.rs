@@ -86,9 +86,6 @@ pub enum ValueProblem {
     /// Any port, where all must know it.
     #[error("leaves the port open, and every machine must know it")]
     SharedPort,
-    /// A world that may shrink.
-    #[error("asks for a world that may shrink; this version runs a fixed number of nodes: write N")]
-    Elastic,
     /// More than there are.
     #[error("asks for more nodes than the {there} that are there")]
     TooFewNodes {

@@ -17,6 +17,7 @@ use super::*;
 mod blame;
 mod deciding;
 mod doubt;
+mod elastic;
 mod members;
 mod proof;
 
@@ -57,6 +58,17 @@ impl Bed {
             incarnation: Incarnation(1),
             spec: spec(nodes, spares),
             voters: (1..=u64::from(nodes + spares)).map(name).collect(),
+            ..CoordinatorConfig::default()
+        })
+    }
+
+    /// The same with `--nnodes MIN:MAX`, in a launch of MAX nodes.
+    pub(super) fn elastic(min: u32, max: u32) -> Self {
+        Self::with(CoordinatorConfig {
+            node: name(1),
+            incarnation: Incarnation(1),
+            spec: RunSpec { min_nodes: min, ..spec(max, 0) },
+            voters: (1..=u64::from(max)).map(name).collect(),
             ..CoordinatorConfig::default()
         })
     }
