@@ -148,6 +148,40 @@ class PeerLost(Exception):
     """A peer's connection broke: it died, or it ended before this rank did."""
 
 
+class Store:
+    """As much of a client of the launcher's rendezvous store as one number takes (docs/store.md)."""
+
+    def __init__(self, socket, address, port, deadline):
+        self.lines = socket.create_connection((address, port), timeout=max(0.001, deadline - time.monotonic()))
+        self.lines.sendall(b"\0" + (0x3C85F7CE).to_bytes(4, "little"))
+
+    @staticmethod
+    def text(data):
+        return len(data).to_bytes(8, "little") + data
+
+    def read(self, length):
+        data = b""
+        while len(data) < length:
+            more = self.lines.recv(length - len(data))
+            if not more:
+                raise OSError("the store is gone")
+            data += more
+        return data
+
+    def put(self, key, number):
+        self.lines.sendall(b"\1" + self.text(key) + self.text(b"%d" % number))
+        # An answer: what was put is there before this connection ends.
+        self.lines.sendall(b"\7")
+        self.read(8)
+
+    def get(self, key):
+        """Waits until it is there."""
+        self.lines.sendall(b"\6" + (1).to_bytes(8, "little") + self.text(key))
+        self.read(1)
+        self.lines.sendall(b"\3" + self.text(key))
+        return int(self.read(int.from_bytes(self.read(8), "little")))
+
+
 class Group:
     """All ranks, connected in a star around rank 0. Messages are (operation, value), 8 bytes each."""
 
@@ -157,6 +191,8 @@ class Group:
         self.peers = []
         self.hub = None
         self.where = "while connecting"
+        # The launcher has a store at this address: rank 0 says there where it listens itself.
+        self.hosted = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
         deadline = time.monotonic() + timeout
         if WORLD == 1:
             return
@@ -170,10 +206,14 @@ class Group:
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            listener.bind((address, port))
+            listener.bind((address, 0 if self.hosted else port))
         except OSError as error:
             raise OSError(error.errno, "rank 0 cannot listen on %s:%d: %s" % (address, port, error.strerror)) from None
         listener.listen(WORLD)
+        if self.hosted:
+            store = Store(socket, address, port, deadline)
+            store.put(b"/toy/hub", listener.getsockname()[1])
+            store.lines.close()
         found = {}
         while len(found) < WORLD - 1:
             listener.settimeout(max(0.001, deadline - time.monotonic()))
@@ -202,6 +242,13 @@ class Group:
 
     def connect(self, socket, address, port, deadline, seed):
         pause, problem = 0.002, "no answer"
+        if self.hosted:
+            try:
+                store = Store(socket, address, port, deadline)
+                port = store.get(b"/toy/hub")
+                store.lines.close()
+            except OSError as error:
+                raise PeerLost("rank 0 did not come to the store in time: %s" % error) from None
         while time.monotonic() < deadline:
             try:
                 peer = socket.create_connection((address, port), timeout=max(0.001, deadline - time.monotonic()))
