@@ -22,7 +22,8 @@ fn srun(nodes: &str) -> Vec<&str> {
 
 /// How many ranks each attempt had.
 fn worlds(log: &CommitLog) -> Vec<usize> {
-    let ranks = |attempt| log.of("start").filter(|e| e.attempt == attempt).map(|e| e.rank).collect::<BTreeSet<_>>();
+    let ranks =
+        |attempt| log.of("start").filter(|e| e.attempt == attempt).map(|e| e.rank).collect::<BTreeSet<_>>();
     (0..=log.newest_attempt()).map(|attempt| ranks(attempt).len()).collect()
 }
 
@@ -53,12 +54,11 @@ fn s48_a_node_that_is_lost_for_good_makes_the_world_smaller() {
     assert_eq!((journal.attempts.len(), worlds(&log)), (2, vec![6, 4]), "{}", ended.stderr);
     let told = &ended.stderr;
     for text in [
-        "3 nodes x 2 ranks",
+        "2 to 3 nodes x 2 ranks",
         "waiting 5 s for n3 or another node, then going on with 2 of 3 nodes",
         "2 of 3 nodes: n3 missing; the world shrinks to 4 ranks",
     ] {
-        let text = text.replace("3 nodes x", "2 to 3 nodes x");
-        assert_eq!(told.matches(&text).count(), 1, "{text:?}\n{told}");
+        assert_eq!(told.matches(text).count(), 1, "{text:?}\n{told}");
     }
     let resized = events_of(&cluster.shared().join("runs/shrinks"), "resized");
     assert_eq!((&resized[0]["nodes"], &resized[0]["was"], resized.len()), (&2.into(), &3.into(), 1));
@@ -75,7 +75,8 @@ fn s51_below_min_the_run_ends_with_a_clear_sentence() {
     cluster.ok(&["kill-node", "2"]);
     let (ended, journal, log) = job.wait(s(90));
     assert_eq!((journal.end_code, worlds(&log)), (Some(1), vec![6, 4]), "{}", ended.stderr);
-    let last = "ended: waited 10 s for at least 2 nodes that can run ranks (--nnodes 2:3), 1 is there. Exit 1.";
+    let last =
+        "ended: waited 10 s for at least 2 nodes that can run ranks (--nnodes 2:3), 1 is there. Exit 1.";
     assert_eq!(ended.stderr.matches(last).count(), 1, "{}", ended.stderr);
     cluster.nothing_left([1], s(5));
 }
