@@ -10,9 +10,10 @@ use super::errno::errno_name;
 use super::exit::signal_name;
 use super::failed_box::FailedBox;
 use super::ids::{Attempt, NodeName, Rank, RunId};
-use super::note::{Note, Replaced, Sign};
+use super::note::{DAMAGED, Note, Replaced, Sign};
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
+use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
 /// What the first lines say.
@@ -196,12 +197,9 @@ impl Console {
                 format!("{}; {node}{of} takes slot {slot}, {ranks}", replaced(instead_of, *why))
             }
             Note::NodeDirty { node, survivors } => {
-                let list: Vec<String> =
-                    survivors.iter().map(|(pid, state)| format!("{pid} (state {state})")).collect();
-                format!(
-                    "{node}: process {} survived SIGKILL; no ranks there until it is gone",
-                    list.join(", ")
-                )
+                let list = survivors.iter().map(|(pid, state)| format!("{pid} (state {state})"));
+                let list = list.collect::<Vec<_>>().join(", ");
+                format!("{node}: process {list} survived SIGKILL; no ranks there until it is gone")
             }
             Note::WaitingForNodes { patience, missing, .. } if !missing.is_empty() => {
                 let other = if missing.len() == 1 { "another node" } else { "other nodes" };
@@ -219,7 +217,9 @@ impl Console {
                 stopping(*signal, *terminal, *ranks, *grace, *again)
             }
             Note::AllStopped { took } => format!("all ranks stopped in {}", human(*took)),
-            Note::StoreTrouble { text, since } => store_trouble(text, *since),
+            Note::StoreTrouble { text, since, runs } => store_trouble(text, *since, *runs),
+            Note::StoreLate { attempt, reach, since } => store_late(*attempt, reach, *since),
+            Note::RendezvousStore { said } => format!("rendezvous store: {said}"),
             Note::LogsDisabled { path, errno } => {
                 format!("logs: {path} cannot be written: {}; going on without", errno_name(*errno))
             }
@@ -458,10 +458,28 @@ fn stopping(signal: u8, terminal: bool, ranks: u32, grace: Duration, again: bool
     }
 }
 
+fn store_late(attempt: Attempt, reach: &Reach, since: Duration) -> String {
+    let missing = reach.missing().unwrap_or_default();
+    format!(
+        "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {missing}",
+        reach.there,
+        reach.world,
+        human(since)
+    )
+}
+
 /// Said at once and then from time to time.
-fn store_trouble(text: &str, since: Duration) -> String {
+fn store_trouble(text: &str, since: Duration, runs: bool) -> String {
     let long = if since < Duration::from_secs(1) { String::new() } else { format!(" for {}", human(since)) };
-    format!("the run directory cannot be written{long}: {text}; trying again, ranks that run go on")
+    let ranks = if runs { "ranks that run go on" } else { "no ranks run until then" };
+    match text.strip_prefix(DAMAGED) {
+        Some(damage) => {
+            format!(
+                "the journal is damaged, nothing can be written behind it{long}: {damage}; looking again, {ranks}"
+            )
+        }
+        None => format!("the run directory cannot be written{long}: {text}; trying again, {ranks}"),
+    }
 }
 
 fn stopped_ranks(stopped: u32) -> String {
@@ -561,6 +579,26 @@ mod tests {
         };
         assert_eq!(said(true), ["relight:  restart 1 of 3 on the same node"]);
         assert_eq!(said(false), ["relight:  starting again on the same node"]);
+    }
+
+    #[test]
+    fn trouble_with_the_run_directory_says_what_it_means_for_the_ranks() {
+        let said = |text: &str, runs| {
+            let note = Note::StoreTrouble { text: text.into(), since: Duration::from_secs(60), runs };
+            sentence(&note).unwrap_or_default()
+        };
+        assert_eq!(
+            said("write record 3: EROFS", true),
+            "the run directory cannot be written for 60 s: write record 3: EROFS; trying again, ranks that run go on"
+        );
+        assert_eq!(
+            said("write record 3: EROFS", false),
+            "the run directory cannot be written for 60 s: write record 3: EROFS; trying again, no ranks run until then"
+        );
+        assert_eq!(
+            said(&format!("{DAMAGED}record 3 cannot be read: it is empty"), false),
+            "the journal is damaged, nothing can be written behind it for 60 s: record 3 cannot be read: it is empty; looking again, no ranks run until then"
+        );
     }
 
     #[test]

@@ -7,7 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::record::{Decision, FirstFailure};
+use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
+
+/// What a store says begins with this where something lies in the place of the next record that is no record.
+pub const DAMAGED: &str = "the journal is damaged: ";
 
 /// Why a message or an event was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -310,11 +314,28 @@ pub enum Note {
         text: String,
         /// For how long.
         since: Duration,
+        /// A world runs meanwhile; events of an older program do not say so.
+        #[serde(default = "yes")]
+        runs: bool,
     },
     /// The store answers again.
     StoreBack {
         /// For how long it did not.
         after: Duration,
+    },
+    /// Some ranks of an attempt reached its store and others did not for a long time.
+    StoreLate {
+        /// The attempt.
+        attempt: Attempt,
+        /// Who is missing.
+        reach: Reach,
+        /// Since the first one came.
+        since: Duration,
+    },
+    /// The ranks' rendezvous store on this node has something to say.
+    RendezvousStore {
+        /// What, as a sentence.
+        said: String,
     },
     /// A file of the ranks' output cannot be written; the console and other files go on.
     LogsDisabled {
@@ -443,6 +464,7 @@ impl Note {
             Self::GaveUp { speaks: true, .. }
                 | Self::LeaderGone { speaks: true, .. }
                 | Self::LogsDisabled { .. }
+                | Self::RendezvousStore { .. }
                 | Self::LogsLost { .. }
         )
     }

@@ -4,9 +4,10 @@
 //! run. A lost or dirty node, or one that failed first in two attempts running, is replaced by a spare;
 //! without a spare it is kept (failed twice) or waited for (lost, dirty), unless the world may go on smaller.
 
+use super::exit::ExitKind;
 use super::ids::NodeName;
 use super::ledger::Ledger;
-use super::record::{Decision, FirstFailure};
+use super::record::{Cause, Decision, FirstFailure};
 use super::time::human;
 
 /// Attempts in a row that may be too short.
@@ -21,6 +22,8 @@ pub struct Broken<'a> {
     pub gone: &'a [NodeName],
     /// A node with a process that survived SIGKILL, for whose sake the world never began.
     pub dirty: Option<&'a NodeName>,
+    /// Every rank that was heard of could not start its program, on every node of the world.
+    pub unstartable: bool,
     /// How long its ranks ran, in milliseconds.
     pub ran_ms: u64,
     /// Nodes that wait.
@@ -97,6 +100,22 @@ pub(super) fn dirty(node: &NodeName) -> String {
     format!("{node} has a process that survived SIGKILL")
 }
 
+/// The program is missing, is not executable, or is none: nothing that passes by itself.
+pub(super) fn cannot_be_started(exit: &ExitKind) -> bool {
+    const ENOENT: i32 = 2;
+    const ENOEXEC: i32 = 8;
+    const EACCES: i32 = 13;
+    matches!(exit, ExitKind::NeverStarted { errno: ENOENT | ENOEXEC | EACCES, what } if what.starts_with("exec "))
+}
+
+/// The world before ended by the same.
+fn failed_so_before(ledger: &Ledger, exit: &ExitKind) -> bool {
+    match ledger.world().map(|world| &world.cause) {
+        Some(Cause::Incident(broke)) => broke.first_failure.as_ref().is_some_and(|f| f.exit == *exit),
+        _ => false,
+    }
+}
+
 fn used_up(max: u32) -> String {
     match max {
         1 => "the one restart that was allowed is used".to_owned(),
@@ -107,6 +126,13 @@ fn used_up(max: u32) -> String {
 fn exhausted(ledger: &Ledger, broken: &Broken<'_>) -> Option<Vec<String>> {
     let first = broken.first?;
     let root = first.sentence();
+    // What is not there on any node will not be there in a moment.
+    if broken.unstartable || (cannot_be_started(&first.exit) && failed_so_before(ledger, &first.exit)) {
+        return Some(vec![
+            root,
+            "the program cannot be started, and another try would change nothing".to_owned(),
+        ]);
+    }
     match ledger.spec().and_then(|s| s.max_restarts) {
         Some(0) => Some(vec![root, "no restarts were asked for".to_owned()]),
         Some(max) if ledger.charged() >= max => Some(vec![root, used_up(max)]),

@@ -174,7 +174,7 @@ pub struct AttemptBody {
     pub spares: Vec<NodeName>,
     /// Who votes from here on, in order.
     pub voters: Vec<NodeName>,
-    /// Where rank 0 hosts the rendezvous store.
+    /// Where the rendezvous store is hosted.
     pub master: Offer,
     /// From where, once checkpoints are known.
     pub resume: Option<Resume>,

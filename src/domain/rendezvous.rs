@@ -153,7 +153,12 @@ pub fn first_rank(members: &[Member], node: &NodeName) -> Option<Rank> {
 /// The world that a written record opens, as every rank of it sees it.
 #[must_use]
 pub fn world(body: &AttemptBody) -> World {
-    World { members: body.members.clone(), master: body.master.clone(), resume: body.resume }
+    World {
+        members: body.members.clone(),
+        master: body.master.clone(),
+        resume: body.resume,
+        addresses: Vec::new(),
+    }
 }
 
 #[cfg(test)]

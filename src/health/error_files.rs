@@ -46,6 +46,67 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::domain::last_words::MAX_TEXT;
+
+    const STACK: &str = "Traceback (most recent call last):\\n  File \\\"/w/train.py\\\", line 9, in main\\n    f()\\nValueError: boom\\n";
+
+    #[test]
+    fn both_forms_and_what_lies_between() {
+        let whole = format!(
+            r#"{{"message": {{"message": "ValueError: boom", "extraInfo": {{"py_callstack": "{STACK}", "timestamp": "1700000000"}}}}}}"#
+        );
+        let said = note(whole.as_bytes()).unwrap();
+        assert_eq!((said.headline.as_str(), said.place.as_str()), ("ValueError: boom", "train.py:9"));
+        assert!(said.text.starts_with("Traceback") && said.text.ends_with("boom"), "{}", said.text);
+        assert_eq!(said.at_s, Some(1_700_000_000));
+        let table = [
+            (r#"{"message": "out of shards\nmore", "timestamp": 7}"#, "out of shards", Some(7)),
+            (r#"{"message": "x", "timestamp": 7.9}"#, "x", Some(7)),
+            (r#"{"message": "x", "timestamp": "7.9"}"#, "x", Some(7)),
+            (r#"{"message": "x", "timestamp": -7}"#, "x", None),
+            (r#"{"message": "x", "timestamp": 1e300}"#, "x", None),
+            (r#"{"message": "x", "timestamp": 18446744073709551615}"#, "x", None),
+            (r#"{"message": "x", "timestamp": {"a": []}}"#, "x", None),
+            (r#"{"message": {"message": "x"}, "timestamp": 8}"#, "x", Some(8)),
+            (r#"{"message": {"message": "x", "extraInfo": 3, "errorCode": 1}}"#, "x", None),
+            (
+                r#"{"message": {"message": "x", "extraInfo": {"py_callstack": 3, "timestamp": null}}}"#,
+                "x",
+                None,
+            ),
+            (r#"{"message": {"message": 5, "extraInfo": {"py_callstack": "at f\nat g"}}}"#, "at g", None),
+            (r#"{"message": "a\u001b[31mb\u0000\u202ec"}"#, "abc", None),
+        ];
+        for (text, headline, at_s) in table {
+            let said = note(text.as_bytes()).unwrap_or_default();
+            assert_eq!((said.headline.as_str(), said.at_s), (headline, at_s), "{text}");
+        }
+        for text in [
+            "",
+            "{",
+            "[]",
+            "null",
+            r#"{"message": 3}"#,
+            r#"{"message": ""}"#,
+            r#"{"message": {}}"#,
+            r#"{"message": {"message": " \n"}}"#,
+            r#"{"msg": "x"}"#,
+            &whole[..whole.len() - 1],
+            &"[".repeat(100_000),
+        ] {
+            assert_eq!(note(text.as_bytes()), None, "{text:.40}");
+        }
+    }
+
+    #[test]
+    fn texts_are_bounded() {
+        let long = "€".repeat(300_000);
+        let said = note(format!(r#"{{"message": "{long}"}}"#).as_bytes()).unwrap();
+        assert!(said.headline.chars().count() <= 501 && said.text.len() <= MAX_TEXT, "{}", said.text.len());
+        let many = "line\\n".repeat(100_000);
+        let said = note(format!(r#"{{"message": "{many}"}}"#).as_bytes()).unwrap();
+        assert!(said.text.len() <= MAX_TEXT && said.headline == "line");
+    }
 
     const GOOD: &str = r#"{"message": "boom", "timestamp": 1700000000}"#;
 

@@ -59,7 +59,9 @@ fn beside_the_console(note: &Note) -> String {
         Note::GrantOver { attempt } => {
             format!("the grant of this node ran out: its ranks of attempt {attempt} are killed")
         }
-        Note::Spawned { attempt, rank, pid } => format!("rank {rank} of attempt {attempt} started, pid {pid}"),
+        Note::Spawned { attempt, rank, pid } => {
+            format!("rank {rank} of attempt {attempt} started, pid {pid}")
+        }
         Note::RankEnded { attempt, rank, how, ours } => {
             let ours = if *ours { ", stopped by relight" } else { "" };
             format!("rank {rank} of attempt {attempt} ended: {how}{ours}")
@@ -72,7 +74,6 @@ fn beside_the_console(note: &Note) -> String {
         }
         Note::Said { text } => text.clone(),
         Note::UnknownOp { .. } => "an answer came that nobody waits for any more".to_owned(),
-        Note::StoreTrouble { text, .. } => format!("the run directory cannot be written: {text}"),
         // The console has words for these.
         Note::AgentReturned { .. }
         | Note::GrantRanOut { .. }
@@ -88,8 +89,11 @@ fn beside_the_console(note: &Note) -> String {
         | Note::StopRequested { .. }
         | Note::AllStopped { .. }
         | Note::NotWaitedFor { .. }
+        | Note::StoreTrouble { .. }
         | Note::StoreBack { .. }
         | Note::LogsDisabled { .. }
+        | Note::StoreLate { .. }
+        | Note::RendezvousStore { .. }
         | Note::LogsLost { .. }
         | Note::StoodDown { .. }
         | Note::LeaderGone { .. }

@@ -159,8 +159,7 @@ impl Coordinator {
         if self.busy.keys().any(waits_for) {
             return self.repeat_from(now);
         }
-        let (Some(attempt), Some(world)) = (self.ledger.attempt(), self.ledger.world()) else { return };
-        let world = rendezvous::world(world);
+        let (Some(attempt), Some(world)) = (self.ledger.attempt(), self.told_world()) else { return };
         self.start_sent = Some(now.boot);
         for member in &world.members {
             let busy = Busy { incarnation: member.incarnation, attempt, over_at: None };
@@ -268,10 +267,9 @@ impl Coordinator {
         match busy {
             Some(_) if current && runs => {
                 if !self.started.contains(node)
-                    && let Some(world) = self.ledger.world()
+                    && let Some(world) = self.told_world()
                 {
-                    let world = Box::new(rendezvous::world(world));
-                    self.send(node, AgentMsg::Start { attempt, world }, out);
+                    self.send(node, AgentMsg::Start { attempt, world: Box::new(world) }, out);
                 }
             }
             Some(busy) => {

@@ -108,6 +108,7 @@ impl Coordinator {
             CoordinatorMsg::Signal { signal, terminal, pid, uid, again } => {
                 self.asked_to_stop(now, signal, terminal, pid.zip(uid), again, out);
             }
+            CoordinatorMsg::Store { attempt, reach } => self.store_says(now, attempt, reach),
             CoordinatorMsg::Offered(offer) => {
                 if let Some(peer) = self.peers.get_mut(from) {
                     peer.offer = Some(offer);
@@ -241,10 +242,11 @@ impl Coordinator {
 
     fn store_trouble(&mut self, now: Now, text: String, out: &mut Outbox<Effect>) {
         const AGAIN: Duration = Duration::from_secs(60);
+        let runs = self.phase == Phase::Running;
         let Some(flight) = &mut self.append else { return };
         if flight.trouble_said.is_none_or(|said| now.boot.since(said) >= AGAIN) {
             flight.trouble_said = Some(now.boot);
-            out.note(Note::StoreTrouble { text, since: now.boot.since(flight.since) });
+            out.note(Note::StoreTrouble { text, since: now.boot.since(flight.since), runs });
         }
     }
 
@@ -273,6 +275,7 @@ impl Coordinator {
             want.late = now.boot.since(want.since) >= FIRST_WAIT;
         }
         self.stop_waiting(now, out);
+        self.say_late(now, out);
         if let Some(ending) = &self.ending
             && ending.asked
             && ending.quiet.is_some_and(|q| now.boot.since(q) >= PARTING)

@@ -17,6 +17,7 @@ mod ending;
 mod handle;
 mod members;
 mod proof;
+mod reach;
 mod state;
 mod supervised;
 

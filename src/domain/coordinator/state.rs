@@ -14,9 +14,11 @@ use super::super::record::{
 };
 use super::super::spec::{GrantMode, JobRef, NodeSpec, Offer, RunSpec};
 use super::super::time::{BootTime, Now, earlier};
+use super::super::torch_store::seen::Reach;
 use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator};
 use super::doubt::Doubt;
 use super::proof::Probe;
+use super::reach::Reached;
 use super::supervised::Missing;
 use super::{Effect, Event};
 
@@ -195,6 +197,8 @@ pub(super) struct Breaking {
     pub(super) ends: BTreeMap<Rank, Seen>,
     pub(super) stopped: Option<BootTime>,
     pub(super) running: Option<BootTime>,
+    /// Who had come to its store.
+    pub(super) reach: Option<Reach>,
 }
 
 impl Breaking {
@@ -270,6 +274,8 @@ pub struct Coordinator {
     pub(super) broken: Option<Attempt>,
     pub(super) breaking: Option<Breaking>,
     pub(super) settling: Vec<Breaking>,
+    /// Who came to the store of the newest attempt.
+    pub(super) reached: Option<Reached>,
     /// Since the first failure, until a world runs again.
     pub(super) down_since: Option<BootTime>,
     pub(super) next_incident: u64,
@@ -321,6 +327,7 @@ impl Coordinator {
             broken: None,
             breaking: None,
             settling: Vec::new(),
+            reached: None,
             down_since: None,
             next_incident,
             authority: false,
@@ -481,6 +488,7 @@ impl Coordinator {
         if let Some(over) = self.authority_missed {
             at = earlier(at, Some(over.after(ms(numbers.lost_ms) + REMOVAL)));
         }
+        at = earlier(at, self.late_at());
         at = earlier(at, self.removal.map(|since| since.after(REMOVAL)));
         at = earlier(earlier(at, self.doubts_at()), earlier(self.ask_at(), self.wake));
         earlier(at, self.closed_at.filter(|_| !self.over_said).map(|c| c.after(PARTING)))

@@ -149,7 +149,7 @@ impl Bed {
             order: u32::try_from(i).unwrap(),
             ..NodeSpec::default()
         };
-        let offer = Some(Offer { address: spec.address.clone(), port: 20_000 });
+        let offer = Some(Offer { address: spec.address.clone(), port: 20_000, hosted: true });
         let join = CoordinatorMsg::Join {
             spec: Box::new(spec),
             offer,
@@ -212,7 +212,7 @@ impl Bed {
     }
 
     pub(super) fn stopped(&mut self, i: u64, life: u64, attempt: Attempt) {
-        let offer = Some(Offer { address: format!("10.0.0.{i}"), port: 20_001 });
+        let offer = Some(Offer { address: format!("10.0.0.{i}"), port: 20_001, hosted: true });
         let msg = CoordinatorMsg::Stopped { attempt, exits: Vec::new(), survivors: Vec::new(), offer };
         self.says(i, life, msg);
     }

@@ -257,7 +257,10 @@ impl World {
     /// A rank that lost its peer together with a node is a victim.
     fn check_victim(&mut self, seq: Seq, first: Option<&FirstFailure>, lost: &[NodeName]) {
         if first.is_some_and(|f| f.summary.contains(PEER_LOST_WORDS)) && !lost.is_empty() {
-            self.fail("no_victim_is_blamed", format!("record {seq} blames {first:?}, and {lost:?} were lost"));
+            self.fail(
+                "no_victim_is_blamed",
+                format!("record {seq} blames {first:?}, and {lost:?} were lost"),
+            );
         }
     }
 
