@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::events::{State, Teller, Worker};
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
+use super::events::{State, Teller, Worker};
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::start::{Refused, Starter};
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
@@ -27,9 +27,9 @@ use crate::domain::spec::{Offer, RunSpec};
 use crate::domain::time::BootTime;
 use crate::domain::wire::{Survivor, ToCoordinator, World};
 use crate::ipc::guardian::decode;
-use crate::logs::{Source, Stream};
 use crate::logs::pump::{Handle, Tail};
 use crate::logs::spec::LogSpec;
+use crate::logs::{Source, Stream};
 use crate::sys::port::PortHold;
 use crate::sys::{clock, procfs, random};
 
@@ -215,8 +215,7 @@ impl<H: Hooks> Driver<H> {
         let Some((source, pid)) = self.sources.values().find(|(source, _)| source.rank == rank) else {
             return;
         };
-        let worker =
-            Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
+        let worker = Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
         let line = self.events(attempt).line(state, Some(worker), kind, error);
         self.parts.pump.say(Stream::Err, line);
     }
