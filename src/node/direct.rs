@@ -34,13 +34,15 @@ impl Life {
                 // Of two on one machine the first one leads.
                 Err(error) if direct.rank.is_none() && error.kind() == std::io::ErrorKind::AddrInUse => {}
                 Err(error) => {
-                    let sentence = format!("port {} of this machine cannot be listened on: {error}", direct.port);
+                    let sentence =
+                        format!("port {} of this machine cannot be listened on: {error}", direct.port);
                     let hint = "end what listens there, or choose another --master-port on every machine";
                     return Err(Stop::Say(exit_code::USAGE, sentence, hint.into()));
                 }
             }
         }
         if self.socket.is_some() {
+            (self.boot.context.place.index, self.boot.node.order) = (0, 0);
             let mut found = self.lead(search).await?;
             found.opened.secret.clone_from(&direct.secret);
             return Ok(found);

@@ -87,7 +87,12 @@ fn the_batch_host_is_lost_and_the_job_ends() {
     // What the agents said went through an srun that was dead. Who looks at the run reads it all the same.
     wait_for("the run to be called lost", s(180), || {
         let said = asked(&cluster, "status", "host");
-        let all = ["no sign of life for ", "the run is lost or its nodes are cut off", "last word", "the run ends here"];
+        let all = [
+            "no sign of life for ",
+            "the run is lost or its nodes are cut off",
+            "last word",
+            "the run ends here",
+        ];
         if all.iter().all(|text| said.contains(text)) { Ok(()) } else { Err(said) }
     });
     let events = asked(&cluster, "events", "host");

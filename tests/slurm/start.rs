@@ -92,13 +92,19 @@ fn nodes_are_reached_by_slurms_addresses_and_no_name_is_looked_up() {
     let place = |node: u32, leaf: &str| shared.join(format!("names.{node}{leaf}"));
     std::fs::write(shared.join("no_names.py"), NO_NAMES).unwrap();
     for (name, text) in [
-        ("nsswitch.conf", "passwd: files
+        (
+            "nsswitch.conf",
+            "passwd: files
 group: files
 hosts: dns
-"),
-        ("resolv.conf", "nameserver 127.0.0.1
+",
+        ),
+        (
+            "resolv.conf",
+            "nameserver 127.0.0.1
 options timeout:5 attempts:1
-"),
+",
+        ),
     ] {
         std::fs::write(shared.join(name), text).unwrap();
         for node in [1, 2] {
@@ -122,7 +128,8 @@ options timeout:5 attempts:1
     }
     let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
     let training = Training { args: &["--fault=signal:3:5"], ..TINY };
-    let job = Job::start(&cluster, "unnamed", &launcher, &["--nproc-per-node=2", "--max-restarts=3"], training);
+    let job =
+        Job::start(&cluster, "unnamed", &launcher, &["--nproc-per-node=2", "--max-restarts=3"], training);
     let (ended, journal, _) = job.finishes(LIMIT, &[1, 2]);
     assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
     for node in [1, 2] {

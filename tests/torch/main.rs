@@ -10,9 +10,10 @@
     clippy::unwrap_used
 )]
 
-mod parser;
 mod environment;
+mod events;
 mod lightning;
+mod parser;
 #[allow(dead_code)]
 #[path = "../forms/slurm.rs"]
 mod slurm;
@@ -20,6 +21,7 @@ mod slurm;
 mod support;
 
 mod record;
+mod store;
 
 use std::ffi::OsString;
 use std::fs;

@@ -34,8 +34,14 @@ fn running(spec: RunSpec) -> Agent {
     });
     let answers = joins.max().unwrap();
     let leader = Incarnation(0);
-    let welcome =
-        AgentMsg::Welcome { answers, spec: Box::new(spec), tail: vec![], leader, dead: vec![], forever: true };
+    let welcome = AgentMsg::Welcome {
+        answers,
+        spec: Box::new(spec),
+        tail: vec![],
+        leader,
+        dead: vec![],
+        forever: true,
+    };
     tell(&mut agent, at(3), Event::Recv(ToAgent { term: Term(1), n: 0, msg: welcome }));
     tell(&mut agent, at(4), Event::Granted(BootTime::NEVER));
     let member = Member {
@@ -61,13 +67,18 @@ fn running(spec: RunSpec) -> Agent {
 #[test]
 fn a_stop_without_a_coordinator_has_the_grace_that_was_asked_for() {
     for (explicit, grace) in [(None, 30_000), (Some(90_000), 90_000), (Some(500), 500)] {
-        let spec =
-            RunSpec { run_id: RunId::new("r"), shutdown_timeout_ms: explicit, max_nodes: 1, ..RunSpec::default() };
+        let spec = RunSpec {
+            run_id: RunId::new("r"),
+            shutdown_timeout_ms: explicit,
+            max_nodes: 1,
+            ..RunSpec::default()
+        };
         let mut agent = running(spec);
         tell(&mut agent, at(10), Event::LinkDown);
         let signal = Event::OsSignal { signal: 15, terminal: false, pid: None, uid: None, user: true };
         let effects = tell(&mut agent, at(20), signal);
-        let asked = |effect: &Effect| matches!(effect, Effect::Signal { signal: 15, scope: Scope::Leader, .. });
+        let asked =
+            |effect: &Effect| matches!(effect, Effect::Signal { signal: 15, scope: Scope::Leader, .. });
         assert!(effects.iter().any(asked), "{effects:?}");
         let swept = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Sweep { .. }));
         assert!(!swept(&tell(&mut agent, at(20 + grace - 1), Event::Tick)), "{explicit:?}: too early");

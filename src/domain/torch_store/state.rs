@@ -118,7 +118,7 @@ impl Store {
     /// Answers one request, which [`Scanner`](super::Scanner) found, of a connection from `peer`.
     ///
     /// # Errors
-    /// Why this connection must be closed; nothing that it asked for is done.
+    /// Why this connection must be closed. What it asked for is not done; of `MULTI_SET` what fitted is.
     pub fn handle(
         &mut self,
         conn: Conn,
