@@ -458,14 +458,13 @@ fn stopping(signal: u8, terminal: bool, ranks: u32, grace: Duration, again: bool
     }
 }
 
-/// Ranks that hang before they meet.
 fn store_late(attempt: Attempt, reach: &Reach, since: Duration) -> String {
+    let missing = reach.missing().unwrap_or_default();
     format!(
-        "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {}",
+        "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {missing}",
         reach.there,
         reach.world,
-        human(since),
-        reach.missing().unwrap_or_default()
+        human(since)
     )
 }
 

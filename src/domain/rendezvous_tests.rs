@@ -15,7 +15,7 @@ fn candidate(i: u32) -> Candidate {
         node: name(i),
         incarnation: Incarnation(u64::from(i)),
         spec: NodeSpec { nproc: 1 + i % 3, order: i, ..NodeSpec::default() },
-        offer: Some(Offer { address: format!("10.0.0.{i}"), port: 20_000, ..Offer::default() }),
+        offer: Some(Offer { address: format!("10.0.0.{i}"), port: 20_000, hosted: true }),
     }
 }
 

@@ -141,12 +141,14 @@ impl Store {
                 self.set(key, value, out)?;
             }
             Request::CompareSet { key, expected, desired } => {
-                match self.keys.get(key) {
-                    Some(now) if now != expected => return Ok(put_bytes(out.reply(conn), now)),
-                    // What torch answers although there is no such value.
-                    None if !expected.is_empty() => {}
-                    Some(_) | None => self.set(key, desired, out)?,
+                let fits = match self.keys.get(key) {
+                    Some(now) => now == expected,
+                    None => expected.is_empty(),
+                };
+                if fits {
+                    self.set(key, desired, out)?;
                 }
+                // Where there is no such key torch answers what was expected, although nothing is.
                 let now = self.keys.get(key).map_or(expected, Vec::as_slice);
                 put_bytes(out.reply(conn), now);
             }
