@@ -7,4 +7,5 @@ pub mod driver;
 mod ends;
 mod events;
 pub mod processes;
+mod rendezvous;
 mod start;

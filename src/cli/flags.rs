@@ -245,6 +245,10 @@ pub struct RunOptions {
     /// The IP address of this node that other nodes are told [default: the one that faces them]
     #[arg(long, value_name = "ADDRESS", help_heading = "Run")]
     pub local_addr: Option<String>,
+    /// Who hosts the store by which ranks find each other (torch's TCPStore): relight's agent on the first node, or
+    /// the process of rank 0 [default: agent]
+    #[arg(long, value_name = "agent|rank0", help_heading = "Run")]
+    pub rdzv_store: Option<String>,
     /// A file with one `option = value` a line
     #[arg(long, value_name = "FILE", help_heading = "Run")]
     pub config: Option<String>,
@@ -320,6 +324,7 @@ impl RunOptions {
                 Key::StoreTimeout => text(&self.store_timeout),
                 Key::Grant => text(&self.grant),
                 Key::LocalAddr => text(&self.local_addr),
+                Key::RdzvStore => text(&self.rdzv_store),
                 Key::LastCall => text(&self.last_call),
                 Key::RunPath => flag(self.run_path),
                 Key::VirtualLocalRank => flag(self.virtual_local_rank),

@@ -136,6 +136,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
         run: spec.run_id.clone(),
         call: super::runs::call(process, &context.run_dir),
         nodes: spec.max_nodes,
+        least: spec.min_nodes,
         nproc: node.nproc,
         interpreter: context.interpreter.display().to_string(),
         interpreter_from: context.interpreter_from.clone(),

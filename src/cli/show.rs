@@ -16,7 +16,7 @@ use crate::domain::exit_code::Outcome;
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, Slot};
 use crate::domain::record::Member;
 use crate::domain::settings::{Row, Settings};
-use crate::domain::spec::Offer;
+use crate::domain::spec::{Offer, StoreHost};
 use crate::domain::wire::World;
 
 /// `relight config show`.
@@ -106,8 +106,9 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             log_dir: launch.config.node.log_dir.clone(),
             role: launch.config.node.role.clone(),
         }],
-        master: Offer { address: launch.config.node.address.clone(), port: 0 },
+        master: Offer { address: launch.config.node.address.clone(), port: 0, hosted: context.rdzv_store == StoreHost::Agent },
         resume: None,
+        addresses: Vec::new(),
     };
     let lossy = |text: &OsStr| text.to_string_lossy().into_owned();
     let one = |local: u32| -> Option<Planned> {

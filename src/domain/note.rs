@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::record::{Decision, FirstFailure};
+use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
 /// What a store says begins with this where something lies in the place of the next record that is no record.
@@ -216,6 +217,37 @@ pub enum Note {
         /// Nodes of the world before that are not there.
         missing: Vec<NodeName>,
     },
+    /// There are enough nodes for a world, and more are waited for.
+    LastCall {
+        /// How many are there.
+        have: u32,
+        /// How many a full world has.
+        max: u32,
+        /// Until when, from now.
+        patience: Duration,
+        /// Nodes of the world before that are not there; none before the first world.
+        missing: Vec<NodeName>,
+    },
+    /// A world is opened that has more or fewer nodes than the one before, or a first one that is not full.
+    Resized {
+        /// Its nodes.
+        nodes: u32,
+        /// Nodes of a full world.
+        max: u32,
+        /// Its ranks.
+        ranks: u32,
+        /// Nodes of the world before; none: it is the first.
+        was: Option<u32>,
+        /// Who is not in it; for a first world: who has not come.
+        missing: Vec<NodeName>,
+        /// Who is new in it.
+        came: Vec<NodeName>,
+    },
+    /// A node came while a world runs that has room for it: it is taken in at the next restart.
+    CameLate {
+        /// The node.
+        node: NodeName,
+    },
     /// Every rank of an attempt runs.
     AttemptRunning {
         /// The attempt.
@@ -290,6 +322,20 @@ pub enum Note {
     StoreBack {
         /// For how long it did not.
         after: Duration,
+    },
+    /// Some ranks of an attempt reached its store and others did not for a long time.
+    StoreLate {
+        /// The attempt.
+        attempt: Attempt,
+        /// Who is missing.
+        reach: Reach,
+        /// Since the first one came.
+        since: Duration,
+    },
+    /// The ranks' rendezvous store on this node has something to say.
+    RendezvousStore {
+        /// What, as a sentence.
+        said: String,
     },
     /// A file of the ranks' output cannot be written; the console and other files go on.
     LogsDisabled {
@@ -418,6 +464,7 @@ impl Note {
             Self::GaveUp { speaks: true, .. }
                 | Self::LeaderGone { speaks: true, .. }
                 | Self::LogsDisabled { .. }
+                | Self::RendezvousStore { .. }
                 | Self::LogsLost { .. }
         )
     }

@@ -2,7 +2,7 @@
 //!
 //! `--max-restarts` counts failures only; without one, three attempts in a row that are too short end the
 //! run. A lost or dirty node, or one that failed first in two attempts running, is replaced by a spare;
-//! without a spare it is kept (failed twice) or waited for (lost, dirty).
+//! without a spare it is kept (failed twice) or waited for (lost, dirty), unless the world may go on smaller.
 
 use super::exit::ExitKind;
 use super::ids::NodeName;
@@ -77,8 +77,22 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
     if why.is_empty() {
         why.push("ranks are gone with their agent or their grant; none failed by itself".to_owned());
     }
-    let decision = if nodes.is_empty() { Decision::Restart } else { Decision::Replace { nodes } };
+    let decision = if nodes.is_empty() {
+        Decision::Restart
+    } else if shrinks(ledger, nodes.len(), broken.spares) {
+        why.push("no spare is left, and the world may be smaller".to_owned());
+        Decision::Shrink { nodes }
+    } else {
+        Decision::Replace { nodes }
+    };
     Verdict { decision, charged, why }
+}
+
+/// Fewer spares than nodes that are gone, and with what is left the world is not too small.
+fn shrinks(ledger: &Ledger, gone: usize, spares: usize) -> bool {
+    let (Some(spec), Some(world)) = (ledger.spec(), ledger.world()) else { return false };
+    let left = world.members.len().saturating_sub(gone).saturating_add(spares);
+    spec.min_nodes < spec.max_nodes && spares < gone && left >= spec.min_nodes as usize
 }
 
 /// Why a node can have no ranks for now.
@@ -114,7 +128,10 @@ fn exhausted(ledger: &Ledger, broken: &Broken<'_>) -> Option<Vec<String>> {
     let root = first.sentence();
     // What is not there on any node will not be there in a moment.
     if broken.unstartable || (cannot_be_started(&first.exit) && failed_so_before(ledger, &first.exit)) {
-        return Some(vec![root, "the program cannot be started, and another try would change nothing".to_owned()]);
+        return Some(vec![
+            root,
+            "the program cannot be started, and another try would change nothing".to_owned(),
+        ]);
     }
     match ledger.spec().and_then(|s| s.max_restarts) {
         Some(0) => Some(vec![root, "no restarts were asked for".to_owned()]),

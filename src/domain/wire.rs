@@ -12,6 +12,7 @@ use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
 use super::record::{Member, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
+use super::torch_store::seen::Reach;
 
 /// The number that both ends must have. Any change of a message is a new one.
 pub const PROTOCOL: u32 = 3;
@@ -45,10 +46,12 @@ pub struct ToCoordinator {
 pub struct World {
     /// Its nodes, by slot.
     pub members: Vec<Member>,
-    /// Where rank 0 hosts the rendezvous store.
+    /// Where the rendezvous store is hosted.
     pub master: Offer,
     /// From where to resume.
     pub resume: Option<Resume>,
+    /// From which addresses the ranks of each member may come, in the order of `members`; what is not known is empty.
+    pub addresses: Vec<Vec<String>>,
 }
 
 /// How the ranks of a node are stopped.
@@ -183,7 +186,7 @@ pub enum CoordinatorMsg {
     Join {
         /// What the node brings.
         spec: Box<NodeSpec>,
-        /// Where its rank 0 could host the store; none while it is being made.
+        /// Where it could host the store; none while it is being made.
         offer: Option<Offer>,
         /// The store id that it reads; none when it has not looked.
         store: Option<StoreId>,
@@ -251,6 +254,13 @@ pub enum CoordinatorMsg {
         uid: Option<u32>,
         /// The second one: do not wait.
         again: bool,
+    },
+    /// How far the ranks of an attempt came with their start, as its store sees it.
+    Store {
+        /// The attempt.
+        attempt: Attempt,
+        /// Who came.
+        reach: Reach,
     },
     /// A fresh offer.
     Offered(Offer),

@@ -83,12 +83,17 @@ fn beside_the_console(note: &Note) -> String {
         | Note::NodeDirty { .. }
         | Note::WaitingForNodes { .. }
         | Note::SlotFilled { .. }
+        | Note::LastCall { .. }
+        | Note::Resized { .. }
+        | Note::CameLate { .. }
         | Note::StopRequested { .. }
         | Note::AllStopped { .. }
         | Note::NotWaitedFor { .. }
         | Note::StoreTrouble { .. }
         | Note::StoreBack { .. }
         | Note::LogsDisabled { .. }
+        | Note::StoreLate { .. }
+        | Note::RendezvousStore { .. }
         | Note::LogsLost { .. }
         | Note::StoodDown { .. }
         | Note::LeaderGone { .. }
@@ -100,6 +105,9 @@ fn decided(decision: &Decision) -> String {
     match decision {
         Decision::Restart => "the ranks are started again on the same nodes".to_owned(),
         Decision::Replace { nodes } => format!("the ranks are started again without {}", names(nodes)),
+        Decision::Shrink { nodes } => {
+            format!("the ranks are started again on fewer nodes, without {}", names(nodes))
+        }
         Decision::Stop { code } => format!("the run ends with exit code {code}"),
     }
 }

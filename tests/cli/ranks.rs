@@ -26,7 +26,7 @@ trait Shuffle: Strategy<Value = std::collections::BTreeMap<u32, u32>> + Sized {
         };
         self.prop_map(move |all| all.into_iter().map(member).collect::<Vec<_>>())
             .prop_shuffle()
-            .prop_map(|members| World { members, master: Offer::default(), resume: None })
+            .prop_map(|members| World { members, master: Offer::default(), resume: None, addresses: Vec::new() })
     }
 }
 

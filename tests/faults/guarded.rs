@@ -103,7 +103,9 @@ fn signals_of_no_meaning_end_no_guardian() {
     job.reaches(0, 1, 5);
     // SIGRTMIN to SIGRTMAX have no name in nix.
     for number in [14, 16, 24, 26, 27, 29, 30, 34, 35, 50, 64] {
-        let sent = std::process::Command::new("kill").args([format!("-{number}"), running.pid().to_string()]).status();
+        let sent = std::process::Command::new("kill")
+            .args([format!("-{number}"), running.pid().to_string()])
+            .status();
         assert!(sent.is_ok_and(|status| status.success()), "{number}");
     }
     let (_, journal) = job.finishes(running, LONG);

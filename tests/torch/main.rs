@@ -21,6 +21,7 @@ mod slurm;
 mod support;
 
 mod record;
+mod store;
 
 use std::ffi::OsString;
 use std::fs;

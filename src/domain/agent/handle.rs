@@ -54,6 +54,11 @@ impl Agent {
                 self.offer_op = None;
                 self.offer_retry = Some(now.boot.after(RESEND));
             }
+            Event::StoreSeen { attempt, reach } => {
+                if self.welcomed && self.team.as_ref().is_some_and(|t| t.attempt == attempt) {
+                    self.send(CoordinatorMsg::Store { attempt, reach }, out);
+                }
+            }
             Event::OfferReady { op, .. } | Event::OfferFailed { op } => out.note(Note::UnknownOp { op }),
             Event::Granted(until) => {
                 self.grant = self.grant.max(until);

@@ -21,10 +21,13 @@ impl Coordinator {
         if self.append.is_some() || self.breaking.as_ref().is_some_and(|b| b.open) {
             return;
         }
-        let Some(want) = &self.want else { return };
-        if self.still_early(now, want.since) {
-            return;
+        if let Some(want) = &mut self.want {
+            want.call_until = None;
         }
+        let size = self.size();
+        let Some(want) = &self.want else { return };
+        let full = size.max as usize;
+        let early = self.still_early(now, want.since);
         let usable = self.peers.iter().filter(|(_, p)| p.usable());
         let candidates: Vec<Candidate> = usable
             .map(|(node, p)| Candidate {
@@ -34,24 +37,32 @@ impl Coordinator {
                 offer: p.offer.clone(),
             })
             .collect();
-        let need = self.config.spec.max_nodes;
-        match rendezvous::plan(&self.ledger, &candidates, need, &want.replace, self.config.mutants) {
+        match rendezvous::plan(&self.ledger, &candidates, size, &want.replace, self.config.mutants) {
             Err(Waiting::Offer) => {}
-            Err(Waiting::Nodes { have, need }) => self.say_waiting(now, have, need, out),
+            Err(Waiting::Nodes { have, need }) => {
+                self.call_is_over();
+                if !early {
+                    self.say_waiting(now, have, need, out);
+                }
+            }
+            Ok(plan) if early && plan.members.len() == full => {}
             // One of which nothing is heard is not counted on before that is settled, one way or the other.
             Ok(plan) if plan.members.iter().any(|m| self.in_doubt(&m.node)) => {}
             Ok(plan) if !self.may_open(&plan.members, &plan.spares) => {
                 let votes = u32::try_from(self.ledger.voters().len().div_ceil(2)).unwrap_or(u32::MAX);
                 let have = u32::try_from(self.present().len()).unwrap_or(u32::MAX);
-                self.say_waiting(now, have, votes.max(need), out);
+                self.say_waiting(now, have, votes.max(size.min), out);
             }
+            Ok(plan) if self.waits_for_more(now, &plan.members, out) => {}
             Ok(plan) => {
+                let Some(want) = &self.want else { return };
                 let gone = self.left_out(&plan.members.iter().map(|m| m.node.clone()).collect());
+                let shrinks = self.ledger.world().is_some_and(|w| plan.members.len() < w.members.len());
                 let (cause, mut why) = (want.cause.clone(), want.why.clone());
                 if why.is_empty() {
                     why.push("a world is wanted".to_owned());
                 }
-                let body = plan.body(decided(cause, gone));
+                let body = plan.body(decided(cause, gone, shrinks));
                 if self.config.mutants.has(Mutant::ActBeforeWritten) {
                     self.send_starts(now, self.ledger.next_attempt(), rendezvous::world(&body), out);
                 }
@@ -71,7 +82,7 @@ impl Coordinator {
     }
 
     /// Members of the world before that are not in the next one.
-    fn left_out(&self, members: &BTreeSet<NodeName>) -> Vec<NodeName> {
+    pub(super) fn left_out(&self, members: &BTreeSet<NodeName>) -> Vec<NodeName> {
         let old = self.ledger.world().map_or(&[][..], |w| &w.members);
         old.iter().map(|m| m.node.clone()).filter(|n| !members.contains(n)).collect()
     }
@@ -88,6 +99,7 @@ impl Coordinator {
             return;
         }
         self.say_moved(&world, out);
+        self.say_resized(&world, out);
         self.phase = Phase::Starting;
         self.want = None;
         let unfit = world
@@ -147,8 +159,7 @@ impl Coordinator {
         if self.busy.keys().any(waits_for) {
             return self.repeat_from(now);
         }
-        let (Some(attempt), Some(world)) = (self.ledger.attempt(), self.ledger.world()) else { return };
-        let world = rendezvous::world(world);
+        let (Some(attempt), Some(world)) = (self.ledger.attempt(), self.told_world()) else { return };
         self.start_sent = Some(now.boot);
         for member in &world.members {
             let busy = Busy { incarnation: member.incarnation, attempt, over_at: None };
@@ -256,10 +267,9 @@ impl Coordinator {
         match busy {
             Some(_) if current && runs => {
                 if !self.started.contains(node)
-                    && let Some(world) = self.ledger.world()
+                    && let Some(world) = self.told_world()
                 {
-                    let world = Box::new(rendezvous::world(world));
-                    self.send(node, AgentMsg::Start { attempt, world }, out);
+                    self.send(node, AgentMsg::Start { attempt, world: Box::new(world) }, out);
                 }
             }
             Some(busy) => {
@@ -294,11 +304,14 @@ impl Coordinator {
     }
 }
 
-fn decided(cause: Cause, gone: Vec<NodeName>) -> Cause {
+fn decided(cause: Cause, gone: Vec<NodeName>, shrinks: bool) -> Cause {
     match cause {
         Cause::Incident(mut broke) => {
-            broke.decision =
-                if gone.is_empty() { Decision::Restart } else { Decision::Replace { nodes: gone } };
+            broke.decision = match gone {
+                gone if gone.is_empty() => Decision::Restart,
+                nodes if shrinks => Decision::Shrink { nodes },
+                nodes => Decision::Replace { nodes },
+            };
             Cause::Incident(broke)
         }
         Cause::Start => Cause::Start,

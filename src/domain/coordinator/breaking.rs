@@ -16,6 +16,7 @@ use super::super::record::{
 };
 use super::super::rendezvous;
 use super::super::time::{BootTime, Now};
+use super::super::torch_store::seen::Reach;
 use super::super::wire::ExitReport;
 use super::Effect;
 use super::doubt::REDIAL;
@@ -189,6 +190,7 @@ impl Coordinator {
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
+            reach: self.take_reach(attempt),
         });
         self.phase = Phase::Gathering;
         if !open {
@@ -244,8 +246,7 @@ impl Coordinator {
             }
             return;
         }
-        let opening = self.append.as_ref().is_some_and(|f| matches!(f.record.body, Body::Attempt(_)));
-        if opening || !broke.first.as_ref().is_some_and(lost_its_peer) {
+        if self.opening() || !broke.first.as_ref().is_some_and(lost_its_peer) {
             return;
         }
         if let Some(node) = broke.lost.first().cloned() {
@@ -299,7 +300,8 @@ impl Coordinator {
         let dirty = broke.dirty.clone();
         let unstartable = unstartable(broke);
         let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
-        let broken = Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), unstartable, ran_ms, spares };
+        let broken =
+            Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), unstartable, ran_ms, spares };
         let verdict = policy::decide(&self.ledger, &broken);
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
@@ -319,8 +321,12 @@ impl Coordinator {
             let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
+        // In a world with room for both a node that comes back keeps its slot.
+        let stays = |n: &&NodeName| !(self.elastic() && lost.contains(n));
         let replace = match &verdict.decision {
-            Decision::Replace { nodes } => nodes.iter().cloned().collect(),
+            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
+                nodes.iter().filter(stays).cloned().collect()
+            }
             Decision::Restart | Decision::Stop { .. } => Default::default(),
         };
         let decision = verdict.decision.clone();
@@ -330,6 +336,9 @@ impl Coordinator {
             since: now.boot,
             said_waiting: false,
             late: false,
+            call: None,
+            call_until: None,
+            said_call: false,
             cause: Cause::Incident(Box::new(broke)),
             replace,
             why: verdict.why,
@@ -389,6 +398,7 @@ impl Coordinator {
         let broke = self.settling.remove(0);
         let incident = self.verdict_of(now, &broke);
         let mut why = incident_why(&incident, broke.dirty.as_ref());
+        why.extend(broke.reach.as_ref().and_then(Reach::sentence));
         // No attempt record tells why nothing was started again.
         if matches!(incident.decision, Decision::Stop { .. }) {
             why.extend(broke.verdict.as_ref().and_then(|v| v.why.last().cloned()));

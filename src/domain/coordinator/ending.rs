@@ -159,9 +159,18 @@ impl Coordinator {
     /// Not enough nodes came in time.
     pub(super) fn join_timed_out(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let have = self.present().len();
-        let (need, join) = (self.config.spec.max_nodes, self.config.spec.numbers.join_timeout_ms);
+        let (size, join) = (self.size(), self.config.spec.numbers.join_timeout_ms);
         let waited = super::super::time::human(std::time::Duration::from_millis(join));
-        let sentence = format!("waited {waited} for {need} nodes that can run ranks, {have} are there");
+        let need = size.min;
+        let sentence = if self.elastic() {
+            let (nodes, are) = (if need == 1 { "node" } else { "nodes" }, if have == 1 { "is" } else { "are" });
+            let max = size.max;
+            format!(
+                "waited {waited} for at least {need} {nodes} that can run ranks (--nnodes {need}:{max}), {have} {are} there"
+            )
+        } else {
+            format!("waited {waited} for {need} nodes that can run ranks, {have} are there")
+        };
         self.end(now, Outcome::Failed, 1, sentence, out);
     }
 

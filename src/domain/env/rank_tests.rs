@@ -17,8 +17,9 @@ fn world(nprocs: &[(u32, u32)]) -> World {
                 role: String::new(),
             })
             .collect(),
-        master: Offer { address: "10.0.0.1".into(), port: 29_117 },
+        master: Offer { address: "10.0.0.1".into(), port: 29_117, hosted: true },
         resume: None,
+        addresses: Vec::new(),
     }
 }
 
@@ -93,7 +94,7 @@ fn torchruns_names() {
         ("TORCHELASTIC_MAX_RESTARTS", "3"),
         ("TORCHELASTIC_RUN_ID", "r1"),
         ("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
-        ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
         ("TORCHELASTIC_ERROR_FILE", "/logs/error.json"),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         ("OMP_NUM_THREADS", "7"),

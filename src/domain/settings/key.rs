@@ -61,6 +61,8 @@ pub enum Key {
     Grant,
     /// The address of this node that others are told.
     LocalAddr,
+    /// Who hosts the ranks' rendezvous store.
+    RdzvStore,
     /// How torchrun's agents find each other.
     RdzvBackend,
     /// Where torchrun's agents find each other.
@@ -93,7 +95,7 @@ pub enum Key {
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 43] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -122,6 +124,7 @@ impl Key {
         Self::StoreTimeout,
         Self::Grant,
         Self::LocalAddr,
+        Self::RdzvStore,
         Self::RdzvBackend,
         Self::RdzvEndpoint,
         Self::RdzvConf,
@@ -170,6 +173,7 @@ impl Key {
             Self::StoreTimeout => "store-timeout",
             Self::Grant => "grant",
             Self::LocalAddr => "local-addr",
+            Self::RdzvStore => "rdzv-store",
             Self::RdzvBackend => "rdzv-backend",
             Self::RdzvEndpoint => "rdzv-endpoint",
             Self::RdzvConf => "rdzv-conf",
@@ -221,6 +225,7 @@ impl Key {
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::Grant => &[env::RELIGHT_GRANT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
+            Self::RdzvStore => &[env::RELIGHT_RDZV_STORE],
             Self::RdzvBackend => &[env::PET_RDZV_BACKEND],
             Self::RdzvEndpoint => &[env::PET_RDZV_ENDPOINT],
             Self::RdzvConf => &[env::PET_RDZV_CONF],

@@ -26,9 +26,14 @@ pub(super) fn nodes(
         (Nodes { min: max, max }, why)
     };
     let parse = |text: &str| match value::nodes(text)? {
-        nodes if nodes.min != nodes.max => Err(ValueProblem::Elastic),
         nodes if nodes.max > 1 && slurm.is_none() && standalone => Err(ValueProblem::SeveralNodes),
-        nodes if nodes.max > there && slurm.is_some() => Err(ValueProblem::TooFewNodes { there }),
+        // Machines without Slurm: nobody knows how many there are.
+        nodes if slurm.is_none() => Ok(nodes),
+        nodes if nodes.min > there => Err(ValueProblem::TooFewNodes { there }),
+        // One line for jobs of any size: at most is what there is, less the spares that were asked for.
+        Nodes { min, max } if min < max => {
+            Ok(Nodes { min, max: max.min(there.saturating_sub(given.value)).max(min) })
+        }
         nodes => Ok(nodes),
     };
     let nnodes = layers.get(Key::Nnodes, parse, default)?;

@@ -18,7 +18,9 @@ use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::numa::NumaBinding;
 use crate::domain::slurm_env::{Form, SlurmPlace};
-use crate::domain::spec::{GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
+use crate::domain::spec::{
+    GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec, StoreHost,
+};
 use crate::domain::suggest::closest;
 
 /// Where a faulty value was written, with its spelling there.
@@ -99,6 +101,7 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         ),
         ValueProblem::SharedPort => Some("choose one, such as 29500".to_owned()),
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
+        ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
         ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
         ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
@@ -158,6 +161,8 @@ pub struct Settings {
     pub grant: Value<GrantMode>,
     /// The address of this node that others are told; `None`: found out.
     pub local_addr: Value<Option<String>>,
+    /// Who hosts the ranks' rendezvous store.
+    pub rdzv_store: Value<StoreHost>,
     /// Prefix, filters and events of what ranks say.
     pub output: OutputSettings,
     /// torchrun's settings of its rendezvous and its agent.
@@ -240,6 +245,8 @@ pub struct NodeContext {
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
     pub interactive: bool,
+    /// Who hosts the ranks' rendezvous store.
+    pub rdzv_store: StoreHost,
     /// Where this node stands in its launch.
     pub place: LaunchPlace,
 }
@@ -390,6 +397,7 @@ impl Settings {
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
+            rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
             output: OutputSettings::resolve(&layers)?,
             ignored: Layers::ignored(&hints, &meeting),
             hints,
@@ -486,6 +494,7 @@ impl Settings {
             log_dir: log_dir.to_string_lossy().into_owned(),
             // Known when the agent listens; until then, and on a machine by itself, this.
             address: "127.0.0.1".to_owned(),
+            addresses: vec!["127.0.0.1".to_owned()],
             port: 0,
             order: self.place().index,
         }
@@ -521,6 +530,7 @@ impl Settings {
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,
+            rdzv_store: self.rdzv_store.value,
             place: self.place(),
             ..NodeContext::default()
         }

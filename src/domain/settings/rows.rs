@@ -3,7 +3,7 @@
 use super::key::Key;
 use super::resolve::Settings;
 use super::value::{LogDir, Origin};
-use crate::domain::spec::GrantMode;
+use crate::domain::spec::{GrantMode, StoreHost};
 
 /// One setting for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,6 +66,13 @@ impl Settings {
                         GrantMode::Lease => "lease",
                     };
                     (Some(value.to_owned()), &self.grant.origin)
+                }
+                Key::RdzvStore => {
+                    let value = match self.rdzv_store.value {
+                        StoreHost::Agent => "agent",
+                        StoreHost::Rank0 => "rank0",
+                    };
+                    (Some(value.to_owned()), &self.rdzv_store.origin)
                 }
                 Key::LocalAddr => (self.local_addr.value.clone(), &self.local_addr.origin),
                 Key::LastCall => (Some(seconds(self.last_call_ms.value)), &self.last_call_ms.origin),

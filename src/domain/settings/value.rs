@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::Line;
 use crate::domain::numa::NumaBinding;
-use crate::domain::spec::GrantMode;
+use crate::domain::spec::{GrantMode, StoreHost};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,9 +86,6 @@ pub enum ValueProblem {
     /// Any port, where all must know it.
     #[error("leaves the port open, and every machine must know it")]
     SharedPort,
-    /// A world that may shrink.
-    #[error("asks for a world that may shrink; this version runs a fixed number of nodes: write N")]
-    Elastic,
     /// More than there are.
     #[error("asks for more nodes than the {there} that are there")]
     TooFewNodes {
@@ -176,6 +173,9 @@ pub enum ValueProblem {
     /// No grant mode.
     #[error("is neither auto nor lease")]
     NotGrant,
+    /// Nobody who could host the store.
+    #[error("is neither agent nor rank0")]
+    NotStoreHost,
     /// Not one of the words of the setting.
     #[error("is none of {0}")]
     NotOneOf(&'static str),
@@ -447,6 +447,14 @@ pub(super) fn grant(text: &str) -> Result<GrantMode, ValueProblem> {
         "auto" => Ok(GrantMode::Auto),
         "lease" => Ok(GrantMode::Lease),
         _ => Err(ValueProblem::NotGrant),
+    }
+}
+
+pub(super) fn store_host(text: &str) -> Result<StoreHost, ValueProblem> {
+    match text {
+        "agent" => Ok(StoreHost::Agent),
+        "rank0" => Ok(StoreHost::Rank0),
+        _ => Err(ValueProblem::NotStoreHost),
     }
 }
 

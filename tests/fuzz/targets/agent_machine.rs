@@ -80,7 +80,8 @@ fn seeds() -> Vec<Vec<u8>> {
     };
     let world = Box::new(World {
         members: (0..3).map(member).collect(),
-        master: Offer { address: "10.0.0.1".into(), port: 20_000 },
+        master: Offer { address: "10.0.0.1".into(), port: 20_000, hosted: true },
+        addresses: Vec::new(),
         resume: None,
     });
     let start = || AgentMsg::Start { attempt: Attempt(0), world: world.clone() };
@@ -154,7 +155,7 @@ impl Bed2 {
                     Event::Swept { op, survivors }
                 }
                 Effect::OpenOffer { op } => {
-                    Event::OfferReady { op, offer: Offer { address: "10.0.0.2".into(), port: 20_001 } }
+                    Event::OfferReady { op, offer: Offer { address: "10.0.0.2".into(), port: 20_001, hosted: true } }
                 }
                 Effect::Exit(code) => {
                     self.code = Some(code);

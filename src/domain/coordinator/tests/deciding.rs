@@ -157,7 +157,7 @@ fn scenario_12_all_ranks_of_a_node_are_one_incident_and_the_node_is_named_once()
 }
 
 fn survivors(bed: &mut Bed, of: u64, attempt: Attempt, survivors: Vec<Survivor>) {
-    let offer = Some(Offer { address: format!("10.0.0.{of}"), port: 20_001 });
+    let offer = Some(Offer { address: format!("10.0.0.{of}"), port: 20_001, hosted: true });
     bed.says(of, of, CoordinatorMsg::Stopped { attempt, exits: Vec::new(), survivors, offer });
 }
 
