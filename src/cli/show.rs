@@ -38,7 +38,12 @@ pub fn config(process: &Process, show: &ConfigShow, program: &[String]) -> Resul
 /// As a configuration file.
 fn rows_file(settings: &Settings) -> String {
     let mut out = String::new();
-    for Row { key, value, .. } in settings.rows() {
+    for Row { key, value, origin } in settings.rows() {
+        // A name that was made up for one run would make every run of the file that one.
+        if key == Key::RunId && matches!(origin, Origin::Default(_)) {
+            out.push_str("# run-id is made up anew for each run\n");
+            continue;
+        }
         // Writing to a String cannot fail.
         let _ = match value {
             Some(value) if value != value.trim() || value.starts_with('"') => {

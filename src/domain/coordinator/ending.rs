@@ -185,7 +185,8 @@ impl Coordinator {
                 "waited {waited} for at least {need} {nodes} that can run ranks (--nnodes {need}:{max}), {have} {are} there"
             )
         } else {
-            format!("waited {waited} for {need} nodes that can run ranks, {have} are there")
+            let are = if have == 1 { "is" } else { "are" };
+            format!("waited {waited} for {need} nodes that can run ranks, {have} {are} there")
         };
         let sentence = sentence + &self.who_never_came();
         self.end(now, Outcome::Failed, 1, sentence, out);
