@@ -747,7 +747,9 @@ mod tests {
                 Key::Nnodes,
                 "2",
                 "--nnodes '2' asks for several nodes, and this is no Slurm job (or --standalone was given)",
-                None,
+                Some(
+                    "in a job of Slurm nothing more is needed; elsewhere say where the machines meet: --master-addr HOST and a --node-rank for each, or --rdzv-backend c10d --rdzv-endpoint HOST:PORT",
+                ),
             ),
             (
                 Key::LostAfter,
