@@ -15,7 +15,7 @@ use crate::domain::env::{self, RankPlace, rank_argv, rank_environment};
 use crate::domain::exit_code::Outcome;
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, Slot};
 use crate::domain::record::Member;
-use crate::domain::settings::{Row, Settings};
+use crate::domain::settings::{Key, Origin, Row, Settings};
 use crate::domain::spec::{Offer, StoreHost};
 use crate::domain::wire::World;
 

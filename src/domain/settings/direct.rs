@@ -81,7 +81,7 @@ impl Meeting {
             (true, is_host) => is_host.map(|yes| u32::from(!yes)),
             (false, _) => Some(self.node_rank.value.unwrap_or(0)),
         };
-        if let Some(rank) = self.node_rank.value.filter(|rank| !shared && *rank >= most) {
+        if self.node_rank.value.is_some_and(|rank| !shared && rank >= most) {
             return Err(bad(Key::NodeRank, ValueProblem::NodeRank { most }));
         }
         let (host, port) = match (endpoint, &self.master_addr.value) {
