@@ -111,7 +111,11 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             log_dir: launch.config.node.log_dir.clone(),
             role: launch.config.node.role.clone(),
         }],
-        master: Offer { address: launch.config.node.address.clone(), port: 0, hosted: context.rdzv_store == StoreHost::Agent },
+        master: Offer {
+            address: launch.config.node.address.clone(),
+            port: 0,
+            hosted: context.rdzv_store == StoreHost::Agent,
+        },
         resume: None,
         addresses: Vec::new(),
     };

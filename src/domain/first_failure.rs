@@ -198,7 +198,11 @@ mod tests {
             ),
             (
                 "but it is for a lost peer",
-                vec![end(0, 0, ExitKind::Code(0), "", ""), end(1, 9_000, ONE, GLOO, ""), end(2, 19_100, ONE, "", "")],
+                vec![
+                    end(0, 0, ExitKind::Code(0), "", ""),
+                    end(1, 9_000, ONE, GLOO, ""),
+                    end(2, 19_100, ONE, "", ""),
+                ],
                 0,
             ),
             ("beyond the tie time decides", vec![end(0, 0, ONE, GLOO, ""), end(1, 5_001, KILL, "", "")], 0),

@@ -73,7 +73,6 @@ pub enum NoPlace {
     },
 }
 
-
 /// One explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -483,7 +482,8 @@ impl Note {
     pub fn is_for_people(&self) -> bool {
         matches!(
             self,
-            Self::GaveUp { speaks: true, .. } | Self::NoPlace { .. }
+            Self::GaveUp { speaks: true, .. }
+                | Self::NoPlace { .. }
                 | Self::LeaderGone { speaks: true, .. }
                 | Self::LogsDisabled { .. }
                 | Self::RendezvousStore { .. }

@@ -74,7 +74,9 @@ impl Life {
             }
             if began.elapsed() > SPEAK && !std::mem::replace(&mut said, true) {
                 let (host, port, limit) = (&direct.host, direct.port, human(limit));
-                self.teller.say(&format!("looking for the machine that leads at {host}, port {port}, for up to {limit}"));
+                self.teller.say(&format!(
+                    "looking for the machine that leads at {host}, port {port}, for up to {limit}"
+                ));
             }
             self.hearing(tokio::time::sleep(pause)).await?;
             pause = Seeker::pause(Some(pause));

@@ -347,7 +347,8 @@ impl Settings {
         let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
         let streams = || (StreamMap::default(), "");
         let hints = Hints::resolve(&layers, standalone.value)?;
-        let meeting = Meeting::resolve(&layers, &hints, nnodes.value.max.saturating_add(spares.value), several)?;
+        let meeting =
+            Meeting::resolve(&layers, &hints, nnodes.value.max.saturating_add(spares.value), several)?;
         let by_conf = |of: Option<u64>, ms: u64| match of {
             Some(ms) => (ms, "--rdzv-conf"),
             None => (ms, ""),
