@@ -46,10 +46,12 @@ pub enum InjectError {
         node: String,
     },
     /// The run has no such process now.
-    #[error("the run has no {what} now, or it is not on this node")]
+    #[error("the run has no {what} now{}", if *alone { "" } else { " on this node" })]
     NotThere {
         /// Which.
         what: Target,
+        /// The run has one node.
+        alone: bool,
     },
     /// The process of the status has ended.
     #[error("the process {pid} ({what}) has ended, or its number belongs to another process now")]
@@ -198,7 +200,7 @@ pub fn inject(process: &Process, args: &InjectArgs) -> Result<Outcome, Failure> 
     if status.nodes.len() > 1 && status.leader != here {
         return Err(InjectError::Elsewhere { node: status.leader }.into());
     }
-    let found = status.process(target).ok_or(InjectError::NotThere { what: target })?;
+    let found = status.process(target).ok_or(InjectError::NotThere { what: target, alone: status.nodes.len() < 2 })?;
     send(target, found, signal)?;
     let text = format!("{} sent to {target} (process {})\n", signal_name(signal), found.pid);
     output::print(&text).map(|()| Outcome::Finished)

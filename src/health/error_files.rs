@@ -23,7 +23,8 @@ pub(super) fn read(path: &Path, not_before_ms: u64) -> Option<ErrorNote> {
 #[must_use]
 pub fn note(bytes: &[u8]) -> Option<ErrorNote> {
     let parsed = serde_json::from_slice::<Raw>(bytes);
-    parsed.or_else(|_| serde_json::from_str::<Raw>(&mended(&String::from_utf8_lossy(bytes)))).ok()?.note()
+    let mended = || serde_json::from_str::<Raw>(&mended(std::str::from_utf8(bytes).ok()?)).ok();
+    parsed.ok().or_else(mended)?.note()
 }
 
 /// What Python's `json` writes by default and no other reader takes: half a surrogate pair (a file name that is no UTF-8),
