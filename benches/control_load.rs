@@ -65,6 +65,8 @@ enum Word {
 struct Welcome {
     #[serde(rename = "answers")]
     _answers: u64,
+    #[serde(rename = "store")]
+    _store: Option<StoreId>,
     spec: RunSpec,
     leader: Incarnation,
 }
@@ -266,7 +268,7 @@ impl Mouth {
 }
 
 fn offer(index: usize) -> Offer {
-    Offer { address: "127.0.0.1".to_owned(), port: u16::try_from(20_000 + index).unwrap_or(1) }
+    Offer { address: "127.0.0.1".to_owned(), port: u16::try_from(20_000 + index).unwrap_or(1), hosted: false }
 }
 
 fn join(cluster: &Cluster, index: usize) -> CoordinatorMsg {
@@ -278,6 +280,7 @@ fn join(cluster: &Cluster, index: usize) -> CoordinatorMsg {
         address: format!("10.0.{}.{}", index / 250, index % 250 + 1),
         port: 0,
         order: u32::try_from(index).unwrap_or(u32::MAX),
+        ..NodeSpec::default()
     };
     CoordinatorMsg::Join {
         spec: Box::new(spec),

@@ -5,7 +5,7 @@
 //! store_load init ADDRESS:PORT CLIENTS        every client connects, counts itself, and waits for all the others
 //! store_load ops ADDRESS:PORT CLIENTS SEC MIX every client asks, one question at a time, and again when it is answered
 //! ```
-//! MIX is `get`, `add`, `set-get`, `check` or `mixed`. All clients are one thread over epoll. What is measured goes to standard
+//! MIX is `get`, `add`, `set-get`, `check`, `sets` or `mixed`. All clients are one thread over epoll. What is measured goes to standard
 //! output as `name value` lines.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -23,6 +23,8 @@ const GET: u8 = 3;
 const ADD: u8 = 4;
 const CHECK: u8 = 5;
 const WAIT: u8 = 6;
+/// Of the mix `sets`.
+const SETS: usize = 31;
 
 fn main() -> Result<(), Failure> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -36,8 +38,12 @@ fn main() -> Result<(), Failure> {
 }
 
 fn serve(at: SocketAddr, world: u32) -> Result<(), Failure> {
-    let opening =
-        Opening { places: Vec::new(), world, limits: Limits::default(), tell: Box::new(|told| println!("told {told:?}")) };
+    let opening = Opening {
+        places: Vec::new(),
+        world,
+        limits: Limits::default(),
+        tell: Box::new(|told| println!("told {told:?}")),
+    };
     let server = listen(at.ip(), at.port())?.serve(opening)?;
     println!("listens {}", server.address());
     io::copy(&mut io::stdin(), &mut io::sink())?;
@@ -94,7 +100,12 @@ impl Client {
     }
 }
 
-fn connect(at: SocketAddr, count: u32, epoll: &Epoll, mut each: impl FnMut(&mut Client) -> io::Result<()>) -> Result<Vec<Client>, Failure> {
+fn connect(
+    at: SocketAddr,
+    count: u32,
+    epoll: &Epoll,
+    mut each: impl FnMut(&mut Client) -> io::Result<()>,
+) -> Result<Vec<Client>, Failure> {
     let mut all = Vec::new();
     for number in 0..count {
         let stream = TcpStream::connect(at)?;
@@ -168,6 +179,8 @@ fn questions(mix: &str, number: u32) -> Result<Vec<(Vec<u8>, usize)>, Failure> {
         "add" => vec![(add(b"/counter"), 8)],
         "set-get" => vec![set_get],
         "check" => vec![check],
+        // Values without an answer, as many as a program writes at once, and a question behind them.
+        "sets" => vec![([set(&key, &value).repeat(SETS), get.0.clone()].concat(), 48)],
         // What a client's `get` is: a wait, then a get.
         "mixed" => vec![set_get, wait_get, get, (add(b"/counter"), 8), check],
         _ => return Err(format!("no mix {mix}").into()),
@@ -178,7 +191,11 @@ fn ops(at: SocketAddr, count: u32, seconds: f64, mix: &str) -> Result<(), Failur
     let mut epoll = Epoll::new(512)?;
     let mut first = connect(at, count, &epoll, |client| client.send(&hello()))?;
     let all: Vec<Vec<(Vec<u8>, usize)>> = (0..count).map(|n| questions(mix, n)).collect::<Result<_, _>>()?;
-    let each: u64 = if mix == "set-get" { 2 } else { 1 };
+    let each: u64 = match mix {
+        "set-get" => 2,
+        "sets" => SETS as u64 + 1,
+        _ => 1,
+    };
     let (mut buffer, mut done, mut missing) = ([0; 256], 0_u64, vec![4_usize; count as usize]);
     let mut began: Option<Instant> = None;
     let mut greeted = 0;

@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
-use super::events::{State, Teller, Worker};
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
+use super::events::{State, Teller, Worker};
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
+use super::rendezvous::{Rendezvous, said};
 use super::start::{Refused, Starter};
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
 use crate::domain::error_file::ErrorNote;
@@ -23,15 +24,16 @@ use crate::domain::note::Note;
 use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::rendezvous;
 use crate::domain::settings::NodeContext;
-use crate::domain::spec::{Offer, RunSpec};
+use crate::domain::spec::{Offer, RunSpec, StoreHost};
 use crate::domain::time::BootTime;
 use crate::domain::wire::{Survivor, ToCoordinator, World};
 use crate::ipc::guardian::decode;
-use crate::logs::{Source, Stream};
 use crate::logs::pump::{Handle, Tail};
 use crate::logs::spec::LogSpec;
+use crate::logs::{Source, Stream};
 use crate::sys::port::PortHold;
 use crate::sys::{clock, procfs, random};
+use crate::torch_store::Told;
 
 const SIGKILL: i32 = 9;
 /// `si_code` of a signal that the kernel sent, as it does for a terminal.
@@ -46,6 +48,8 @@ pub enum Input {
     Event(Event),
     /// From the process thread.
     Process(ProcessEvent),
+    /// From the store that this node hosts for the ranks of this attempt.
+    Store(Attempt, Told),
     /// The log pump gave the last output of a rank that ended.
     Drained {
         /// Its attempt.
@@ -123,6 +127,8 @@ pub struct Driver<H> {
     ends: Ends,
     hold: Option<PortHold>,
     used_ports: Vec<u16>,
+    /// The ranks' rendezvous store, where this node hosts it.
+    rendezvous: Rendezvous,
     /// Nodes of the newest world, and this one's place among them.
     groups: (u32, u32),
     began: BootTime,
@@ -140,6 +146,7 @@ impl<H: Hooks> Driver<H> {
             ends: Ends::default(),
             hold: None,
             used_ports: Vec::new(),
+            rendezvous: Rendezvous::default(),
             groups: (1, 0),
             began: clock::boot(),
         }
@@ -170,6 +177,11 @@ impl<H: Hooks> Driver<H> {
         match input {
             Input::Event(event) => self.handle(event),
             Input::Process(event) => self.process(event),
+            Input::Store(attempt, told) if attempt == self.attempt => match told {
+                Told::Reach(reach) => self.handle(Event::StoreSeen { attempt, reach }),
+                told => self.hooks.note(Note::RendezvousStore { said: said(&told) }),
+            },
+            Input::Store(..) => {}
             Input::Drained { attempt, local_rank, kind, at, tail } => {
                 let end = self.read(attempt, local_rank, kind, at, tail);
                 self.ends.heard(end);
@@ -215,8 +227,7 @@ impl<H: Hooks> Driver<H> {
         let Some((source, pid)) = self.sources.values().find(|(source, _)| source.rank == rank) else {
             return;
         };
-        let worker =
-            Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
+        let worker = Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
         let line = self.events(attempt).line(state, Some(worker), kind, error);
         self.parts.pump.say(Stream::Err, line);
     }
@@ -363,8 +374,12 @@ impl<H: Hooks> Driver<H> {
         let before = world.members.iter().filter(|member| member.slot < slot).count();
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         self.groups = (narrow(world.members.len()), narrow(before));
-        // From here on the port belongs to rank 0.
+        let store = self.rendezvous.open(attempt, world, slot, &self.parts.inbox);
+        // From here on the port belongs to the store, or to rank 0.
         self.hold = None;
+        if let Err(why) = store {
+            return self.refuse(seats, &why);
+        }
         let starter = Starter {
             spec: &self.parts.spec,
             context: &self.parts.context,
@@ -373,6 +388,7 @@ impl<H: Hooks> Driver<H> {
             slot,
             attempt,
             ignore_hangup: self.parts.ignore_hangup,
+            nofile: self.rendezvous.nofile(),
         };
         let world_size = rendezvous::world_size(&world.members);
         let mut refused: Vec<(Op, Refused)> = Vec::new();
@@ -391,6 +407,14 @@ impl<H: Hooks> Driver<H> {
         for (op, Refused { errno, what }) in refused {
             // Through the inbox: the machine is in the middle of its effects.
             let _ = self.parts.inbox.send(Input::Event(Event::SpawnFailed { op, errno, what }));
+        }
+    }
+
+    /// None of these ranks can be started.
+    fn refuse(&mut self, seats: &[Seat], why: &Refused) {
+        for seat in seats {
+            let Refused { errno, what } = why.clone();
+            let _ = self.parts.inbox.send(Input::Event(Event::SpawnFailed { op: seat.op, errno, what }));
         }
     }
 
@@ -419,10 +443,17 @@ impl<H: Hooks> Driver<H> {
                     self.used_ports.remove(0);
                 }
                 self.hold = Some(hold);
-                Event::OfferReady {
-                    op,
-                    offer: Offer { address: self.parts.config.spec.address.clone(), port },
-                }
+                let address = self.parts.config.spec.address.clone();
+                let hosted = self.parts.context.rdzv_store == StoreHost::Agent;
+                let hosted = hosted
+                    && match self.rendezvous.offer(&address, port) {
+                        Ok(()) => true,
+                        Err(said) => {
+                            self.hooks.note(Note::RendezvousStore { said });
+                            false
+                        }
+                    };
+                Event::OfferReady { op, offer: Offer { address, port, hosted } }
             }
             Err(_) => Event::OfferFailed { op },
         };

@@ -31,9 +31,9 @@ pub(super) enum State {
 impl State {
     /// How a rank ended.
     pub(super) fn of(kind: &ExitKind, ours: bool) -> Self {
-        match (kind.is_success(), ours) {
-            (true, _) => Self::Succeeded,
-            (false, true) => Self::Terminated,
+        match (ours, kind.is_success()) {
+            (true, _) => Self::Terminated,
+            (false, true) => Self::Succeeded,
             (false, false) => Self::Failed,
         }
     }
@@ -178,17 +178,29 @@ mod tests {
         let kind = ExitKind::Signal { no: 9, core: false };
         let line = teller.line(State::of(&kind, false), Some(worker), Some(&kind), "SIGKILL");
         let event: serde_json::Value = serde_json::from_str(&line).unwrap();
-        assert_eq!((&event["name"], &event["source"]), (&"torchelastic.worker.status.FAILED".into(), &"WORKER".into()));
+        assert_eq!(
+            (&event["name"], &event["source"]),
+            (&"torchelastic.worker.status.FAILED".into(), &"WORKER".into())
+        );
         let metadata = &event["metadata"];
-        assert_eq!((metadata["global_rank"].as_u64(), metadata["agent_restarts"].as_u64()), (Some(9), Some(2)));
-        let details: serde_json::Value = serde_json::from_str(metadata["metadata"].as_str().unwrap()).unwrap();
+        assert_eq!(
+            (metadata["global_rank"].as_u64(), metadata["agent_restarts"].as_u64()),
+            (Some(9), Some(2))
+        );
+        let details: serde_json::Value =
+            serde_json::from_str(metadata["metadata"].as_str().unwrap()).unwrap();
         assert_eq!(
             details.to_string(),
             r#"{"entry_point":"train.py","exit_code":[-9],"group_world_size":4,"local_rank":[1],"role_rank":[9],"role_world_size":[32],"worker_pid":[77]}"#
         );
         let agent = teller.line(State::Succeeded, None, None, "");
-        assert!(agent.ends_with("}\n") && agent.contains(r#""source":"AGENT""#) && agent.contains(r#""raw_error":null"#));
+        assert!(
+            agent.ends_with("}\n")
+                && agent.contains(r#""source":"AGENT""#)
+                && agent.contains(r#""raw_error":null"#)
+        );
         assert_eq!(State::of(&ExitKind::Code(1), true), State::Terminated);
-        assert_eq!(State::of(&ExitKind::Code(0), true), State::Succeeded);
+        assert_eq!(State::of(&ExitKind::Code(0), true), State::Terminated);
+        assert_eq!(State::of(&ExitKind::Code(0), false), State::Succeeded);
     }
 }

@@ -4,7 +4,8 @@
 //! out the effects, [`start`] what a rank is started with.
 
 pub mod driver;
-mod events;
 mod ends;
+mod events;
 pub mod processes;
+mod rendezvous;
 mod start;

@@ -12,7 +12,7 @@ use crate::domain::settings::NodeContext;
 use crate::domain::spec::{ProgramKind, RunSpec};
 use crate::domain::wire::World;
 use crate::logs::spec::LogSpec;
-use crate::sys::spawn::{SpawnRequest, Stdin, explain};
+use crate::sys::spawn::{Nofile, SpawnRequest, Stdin, explain};
 
 /// Ranks are the kernel's choice when memory is short, before agent and arenas.
 const OOM_SCORE_ADJ: i32 = 500;
@@ -52,6 +52,8 @@ pub(super) struct Starter<'a> {
     pub(super) attempt: Attempt,
     /// SIGHUP was ignored when the launcher was started (`nohup`): it stays so for the ranks.
     pub(super) ignore_hangup: bool,
+    /// Their RLIMIT_NOFILE, where the agent's is another.
+    pub(super) nofile: Option<Nofile>,
 }
 
 /// A request and the ends of the pipes that the log pump reads.
@@ -105,6 +107,7 @@ impl Starter<'_> {
                 ignore,
                 cpus: self.context.cpus.get(seat.local_rank.0 as usize).cloned().unwrap_or_default(),
                 oom_score_adj: Some(OOM_SCORE_ADJ),
+                nofile: self.nofile,
                 ..SpawnRequest::default()
             },
             stdout: stdout.into(),

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use super::facts::{self, Process};
+use super::devices;
+use super::facts::Process;
 use crate::domain::numa::{NumaBinding, NumaError};
 use crate::sys::topology;
 
@@ -19,7 +20,7 @@ pub fn cpus(process: &Process, way: NumaBinding, ranks: u32) -> Result<Vec<Vec<u
     if machine.cpus.is_empty() {
         return Err(NumaError::Unknown);
     }
-    let devices = facts::visible_devices(process);
+    let devices = devices::visible(process);
     if devices.is_empty() {
         machine.spread(ranks);
     } else {

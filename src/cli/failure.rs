@@ -6,12 +6,14 @@ use std::path::PathBuf;
 use super::inject::InjectError;
 use super::program::ProgramError;
 use super::runs::RunsError;
+use super::secret::SecretError;
 use super::srun::SrunError;
 use crate::domain::env::virtual_rank::TooFewGpus;
 use crate::domain::exit_code::Outcome;
 use crate::domain::numa::NumaError;
 use crate::domain::settings::{FileError, SettingsError};
 use crate::domain::slurm_env::SlurmEnvError;
+use crate::domain::suggest;
 use crate::inspect::Clock;
 use crate::sys::dirs::NoPrivateDir;
 use crate::sys::lock::{Holder, LockError};
@@ -130,6 +132,10 @@ impl UsageError {
                 sentence: format!("there is no command '{word}'"),
                 tip: Some(format!("to run the script: relight run {word}")),
             },
+            Some(word) if word == "help" => Self::Clap {
+                sentence: format!("there is no command '{word}'"),
+                tip: Some("relight --help, or relight COMMAND --help".to_owned()),
+            },
             Some(word) => Self::Clap { sentence: format!("there is no command '{word}'"), tip },
             None => Self::Clap { sentence: sentence.join(" "), tip },
         }
@@ -214,6 +220,9 @@ pub enum Failure {
     /// There is no such run.
     #[error(transparent)]
     Runs(#[from] RunsError),
+    /// The secret that machines share is none.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// A fault could not be injected.
     #[error(transparent)]
     Inject(#[from] InjectError),
@@ -258,6 +267,7 @@ impl Failure {
             | Self::Config(_)
             | Self::Program(_)
             | Self::Runs(_)
+            | Self::Secret(_)
             | Self::Lock(_)
             | Self::Srun(_)
             | Self::Running { .. }
@@ -276,6 +286,7 @@ impl Failure {
             Self::Config(ConfigError::Parse(error)) => error.hint(),
             Self::Program(error) => error.hint(),
             Self::Runs(error) => error.hint(),
+            Self::Secret(error) => Some(error.hint()),
             Self::Inject(error) => error.hint(),
             Self::Srun(error) => error.hint(),
             Self::Config(ConfigError::Read { .. } | ConfigError::TooLarge { .. })
@@ -285,6 +296,7 @@ impl Failure {
             | Self::Handover(_)
             | Self::NotBuilt(_) => None,
             Self::Running { run, .. } => {
+                let run = suggest::quoted(run.as_str());
                 Some(format!("see it: relight status {run}; for another run: --run-id ID"))
             }
             Self::Lock(_) => None,

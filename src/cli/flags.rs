@@ -3,7 +3,7 @@
 
 use clap::{Args as ClapArgs, CommandFactory as _, Parser, Subcommand, ValueEnum};
 
-use crate::domain::settings::{Args, IGNORED, Key};
+use crate::domain::settings::{Args, Key};
 
 /// relight relights the torch: it starts the ranks of a training job, sees one die, and restarts them in place.
 #[derive(Debug, Parser)]
@@ -140,6 +140,8 @@ file as its default: relight config show --origin.";
 
 /// Where options stand that exist for torchrun's sake.
 const TORCHRUN: &str = "Options of torchrun, mostly without effect";
+/// Options of several machines that no Slurm brings together.
+const MACHINES: &str = "Several machines without Slurm";
 
 /// The options of `run` that are settings.
 #[derive(Debug, Default, ClapArgs)]
@@ -148,7 +150,7 @@ pub struct RunOptions {
     #[arg(long, help_heading = "Ranks")]
     pub standalone: bool,
     /// Nodes of the world [default: those of the job less the spares, else 1]
-    #[arg(long, value_name = "N", help_heading = "Ranks")]
+    #[arg(long, value_name = "N|MIN:MAX", help_heading = "Ranks")]
     pub nnodes: Option<String>,
     /// Nodes beyond those that wait to replace one [default: what --nnodes leaves of the job]
     #[arg(long, value_name = "N", help_heading = "Ranks")]
@@ -243,6 +245,10 @@ pub struct RunOptions {
     /// The IP address of this node that other nodes are told [default: the one that faces them]
     #[arg(long, value_name = "ADDRESS", help_heading = "Run")]
     pub local_addr: Option<String>,
+    /// Who hosts the store by which ranks find each other (torch's TCPStore): relight's agent on the first node, or
+    /// the process of rank 0 [default: agent]
+    #[arg(long, value_name = "agent|rank0", help_heading = "Run")]
+    pub rdzv_store: Option<String>,
     /// A file with one `option = value` a line
     #[arg(long, value_name = "FILE", help_heading = "Run")]
     pub config: Option<String>,
@@ -272,23 +278,22 @@ pub struct RunOptions {
     /// default: relight cannot load a Python plug-in
     #[arg(long, value_name = "NAME", help_heading = TORCHRUN)]
     pub logs_specs: Option<String>,
-    /// Options of torchrun that have no effect here.
-    #[command(flatten)]
-    pub ignored: IgnoredOptions,
-}
-
-/// Options of torchrun that are accepted and change nothing.
-#[derive(Debug, Default, ClapArgs)]
-pub struct IgnoredOptions {
-    /// Accepted: every attempt has its own
-    #[arg(long, value_name = "X", help_heading = TORCHRUN)]
-    master_addr: Option<String>,
-    /// Accepted: every attempt has its own
-    #[arg(long, value_name = "X", help_heading = TORCHRUN)]
-    master_port: Option<String>,
-    /// Accepted: relight gives the numbers
-    #[arg(long, value_name = "X", help_heading = TORCHRUN)]
-    node_rank: Option<String>,
+    /// Outside Slurm, with --nnodes above 1: the number of this machine, and 0 leads [default: 0; with c10d whose address
+    /// the endpoint is]
+    #[arg(long, value_name = "N", help_heading = MACHINES)]
+    pub node_rank: Option<String>,
+    /// The machine that leads: a name or an address
+    #[arg(long, value_name = "HOST", help_heading = MACHINES)]
+    pub master_addr: Option<String>,
+    /// Its port, the same on every machine [default: 29500]
+    #[arg(long, value_name = "PORT", help_heading = MACHINES)]
+    pub master_port: Option<String>,
+    /// A file of this user alone with a secret that all machines know
+    #[arg(long, value_name = "FILE", help_heading = MACHINES)]
+    pub secret_file: Option<String>,
+    /// Without a secret: whoever reaches the port may start programs on all machines
+    #[arg(long, help_heading = MACHINES)]
+    pub insecure: bool,
 }
 
 impl RunOptions {
@@ -319,6 +324,7 @@ impl RunOptions {
                 Key::StoreTimeout => text(&self.store_timeout),
                 Key::Grant => text(&self.grant),
                 Key::LocalAddr => text(&self.local_addr),
+                Key::RdzvStore => text(&self.rdzv_store),
                 Key::LastCall => text(&self.last_call),
                 Key::RunPath => flag(self.run_path),
                 Key::VirtualLocalRank => flag(self.virtual_local_rank),
@@ -334,6 +340,11 @@ impl RunOptions {
                 Key::StartMethod => text(&self.start_method),
                 Key::SignalsToHandle => text(&self.signals_to_handle),
                 Key::LogsSpecs => text(&self.logs_specs),
+                Key::NodeRank => text(&self.node_rank),
+                Key::MasterAddr => text(&self.master_addr),
+                Key::MasterPort => text(&self.master_port),
+                Key::SecretFile => text(&self.secret_file),
+                Key::Insecure => flag(self.insecure),
                 Key::SlurmEnv => text(&self.slurm_env),
                 Key::GpuVisibility => text(&self.gpu_visibility),
             };
@@ -341,22 +352,9 @@ impl RunOptions {
         });
         Args {
             values: given.collect(),
-            ignored: self.ignored.names(),
             program: program.first().cloned(),
             args: program.get(1..).unwrap_or_default().to_vec(),
         }
-    }
-}
-
-impl IgnoredOptions {
-    fn names(&self) -> Vec<String> {
-        let given = |name: &str| match name {
-            "master-addr" => self.master_addr.is_some(),
-            "master-port" => self.master_port.is_some(),
-            "node-rank" => self.node_rank.is_some(),
-            _ => false,
-        };
-        IGNORED.iter().filter(|(name, _)| given(name)).map(|(name, _)| (*name).to_owned()).collect()
     }
 }
 

@@ -76,7 +76,9 @@ pub fn show_logs(process: &Process, args: &LogsArgs) -> Result<Outcome, Failure>
     let wanted = logs::Wanted { rank: args.rank.map(Rank), attempt: args.attempt.map(Attempt), stream };
     let sources = logs::sources(&view, &wanted).map_err(RunsError::Logs)?;
     output::print_bytes(&logs::read(&sources, args.lines).map_err(RunsError::Io)?)?;
-    Ok(Outcome::Finished)
+    let Some(damage) = &view.damage else { return Ok(Outcome::Finished) };
+    output::complain(&format!("relight: the journal is damaged, there may be more: {damage}\n"));
+    Ok(Outcome::Failed)
 }
 
 /// `relight gc`.

@@ -72,7 +72,7 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     let runtime = process.var(env::XDG_RUNTIME_DIR).map(Path::new);
     let private = dirs::private_dir(&dirs::candidates(runtime))?;
     let place = &context.place;
-    if place.token.is_empty() || (place.index == 0 && !place.supervised) {
+    if place.token.is_empty() || place.direct.is_some() || (place.index == 0 && !place.supervised) {
         make_base(&launch.settings.run_dir)?;
     }
     // One name for one directory, whatever way leads there: the lock goes by it.
@@ -88,7 +88,9 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
         super::runs::remember(process, &context.run_dir);
         unprotected(process, &context.place);
         for name in launch.settings.hints.unknown_signals() {
-            output::complain(&format!("relight: warning: --signals-to-handle: there is no signal '{name}'\n"));
+            output::complain(&format!(
+                "relight: warning: --signals-to-handle: there is no signal '{name}'\n"
+            ));
         }
     }
     let image = Image::of_self()?;
@@ -134,6 +136,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
         run: spec.run_id.clone(),
         call: super::runs::call(process, &context.run_dir),
         nodes: spec.max_nodes,
+        least: spec.min_nodes,
         nproc: node.nproc,
         interpreter: context.interpreter.display().to_string(),
         interpreter_from: context.interpreter_from.clone(),

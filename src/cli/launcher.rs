@@ -27,11 +27,7 @@ struct Launcher {
 }
 
 const ALL: &[Launcher] = &[
-    Launcher {
-        programs: &["torchrun"],
-        modules: &["torch.distributed.run"],
-        instead: Instead::SameWords,
-    },
+    Launcher { programs: &["torchrun"], modules: &["torch.distributed.run"], instead: Instead::SameWords },
     Launcher {
         programs: &[],
         modules: &["torch.distributed.launch"],
@@ -160,7 +156,8 @@ fn same_words(rest: &[String]) -> String {
     let words: Vec<&str> = rest.iter().take_while(plain).map(String::as_str).collect();
     let line = words.join(" ");
     if line.is_empty() || line.len() > LONGEST || words.len() < rest.len() {
-        return "relight takes torchrun's options itself: relight run --nproc-per-node=N SCRIPT ARGS".to_owned();
+        return "relight takes torchrun's options itself: relight run --nproc-per-node=N SCRIPT ARGS"
+            .to_owned();
     }
     format!("relight takes torchrun's options itself: relight run {line}")
 }
@@ -175,7 +172,10 @@ mod tests {
             ("torchrun --nproc-per-node 8 x.py", Some("torchrun")),
             ("/opt/bin/torchrun x.py", Some("torchrun")),
             ("python -m torch.distributed.run x.py", Some("torch.distributed.run")),
-            ("/env/bin/python3.11 -u -X dev -W ignore -m accelerate.commands.launch x.py", Some("accelerate.commands.launch")),
+            (
+                "/env/bin/python3.11 -u -X dev -W ignore -m accelerate.commands.launch x.py",
+                Some("accelerate.commands.launch"),
+            ),
             ("python3 -mtorch.distributed.launch x.py", Some("torch.distributed.launch")),
             ("python /env/bin/deepspeed x.py", Some("deepspeed")),
             ("-m deepspeed.launcher.runner x.py", Some("deepspeed.launcher.runner")),

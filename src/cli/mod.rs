@@ -6,6 +6,7 @@
 pub mod affinity;
 pub mod argv;
 pub mod completions;
+pub mod devices;
 pub mod facts;
 pub mod failure;
 pub mod flags;
@@ -20,6 +21,7 @@ pub mod output;
 pub mod program;
 pub mod run;
 pub mod runs;
+pub mod secret;
 pub mod show;
 pub mod slurm;
 pub mod srun;
@@ -90,7 +92,7 @@ fn perform(process: &facts::Process, command: Parsed) -> Result<Outcome, Failure
         }
         Parsed::Other(Command::Completions { shell }) => completions::print(shell),
         Parsed::Srun { words } => srun::srun(process, &words),
-        Parsed::Other(Command::Slurm { command }) => slurm::slurm(&command),
+        Parsed::Other(Command::Slurm { command }) => slurm::slurm(process, &command),
         Parsed::Other(Command::Run(_) | Command::Srun(_) | Command::Config { .. }) => {
             // `parse` has taken them already; there is nothing that they could mean here.
             Err(Failure::Usage(UsageError::NoProgram))

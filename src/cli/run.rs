@@ -3,7 +3,7 @@
 use super::facts::Process;
 use super::failure::{Failure, UsageError};
 use super::flags::{RunFlags, RunOptions};
-use super::{affinity, completions, interpreter, landing, program, show, srun};
+use super::{affinity, completions, interpreter, landing, program, secret, show, srun};
 use crate::domain::env::{self, virtual_rank};
 use crate::domain::exit_code::Outcome;
 use crate::domain::settings::{AgentConfig, Settings};
@@ -83,8 +83,13 @@ pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> R
     count_in_job(&mut settings);
     let mut context = settings.node_context(&process.cwd, python, process.env.clone());
     let slurm_here = interpreter::which("srun", process.var(env::PATH), &process.cwd).is_some();
+    if let Some(direct) = &mut context.place.direct {
+        let secret = secret::of_machines(settings.meeting.secret_file.value.as_deref(), &process.cwd)?;
+        direct.secret = secret.to_hex();
+    }
     // Whoever sees no commands of Slurm in a step that Slurm started is in a container.
-    context.place.contained = !context.place.token.is_empty() && !slurm_here;
+    context.place.contained =
+        !context.place.token.is_empty() && context.place.direct.is_none() && !slurm_here;
     context.command = process.command.clone();
     if let Some(way) = settings.numa.value {
         context.cpus = affinity::cpus(process, way, settings.nproc.value).map_err(UsageError::from)?;

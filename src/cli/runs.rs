@@ -10,7 +10,7 @@ use super::facts::Process;
 use super::failure::Failure;
 use super::flags::{RunOptions, RunRef};
 use super::run;
-use crate::domain::env;
+use crate::domain::{env, suggest};
 use crate::inspect::logs::LogsError;
 use crate::store::IoTrouble;
 use crate::store::layout::LayoutError;
@@ -161,7 +161,7 @@ pub fn remember(process: &Process, run_dir: &Path) {
     let _ = std::os::unix::fs::symlink(run_dir, &link);
 }
 
-/// What names a run in a command of this user's: its id where that finds it, else its directory.
+/// What names a run in a command of this user's, as a shell takes it: its id where that finds it, else its directory.
 #[must_use]
 pub fn call(process: &Process, run_dir: &Path) -> String {
     let found = base(process, None).ok().and_then(|base| base.canonicalize().ok());
@@ -174,9 +174,9 @@ pub fn call(process: &Process, run_dir: &Path) -> String {
     match (real.parent(), real.file_name()) {
         // A shell outside the job does not have the job's variables: there the id leads nowhere without a link.
         (Some(parent), Some(id)) if (found.as_deref() == Some(parent) && !in_job) || known(id) => {
-            id.to_string_lossy().into_owned()
+            suggest::quoted(&id.to_string_lossy())
         }
-        _ => real.display().to_string(),
+        _ => suggest::quoted(&real.display().to_string()),
     }
 }
 

@@ -15,8 +15,8 @@ use crate::domain::env::{self, RankPlace, rank_argv, rank_environment};
 use crate::domain::exit_code::Outcome;
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, Slot};
 use crate::domain::record::Member;
-use crate::domain::settings::{Row, Settings};
-use crate::domain::spec::Offer;
+use crate::domain::settings::{Key, Origin, Row, Settings};
+use crate::domain::spec::{Offer, StoreHost};
 use crate::domain::wire::World;
 
 /// `relight config show`.
@@ -38,7 +38,12 @@ pub fn config(process: &Process, show: &ConfigShow, program: &[String]) -> Resul
 /// As a configuration file.
 fn rows_file(settings: &Settings) -> String {
     let mut out = String::new();
-    for Row { key, value, .. } in settings.rows() {
+    for Row { key, value, origin } in settings.rows() {
+        // A name that was made up for one run would make every run of the file that one.
+        if key == Key::RunId && matches!(origin, Origin::Default(_)) {
+            out.push_str("# run-id is made up anew for each run\n");
+            continue;
+        }
         // Writing to a String cannot fail.
         let _ = match value {
             Some(value) if value != value.trim() || value.starts_with('"') => {
@@ -106,8 +111,13 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             log_dir: launch.config.node.log_dir.clone(),
             role: launch.config.node.role.clone(),
         }],
-        master: Offer { address: launch.config.node.address.clone(), port: 0 },
+        master: Offer {
+            address: launch.config.node.address.clone(),
+            port: 0,
+            hosted: context.rdzv_store == StoreHost::Agent,
+        },
         resume: None,
+        addresses: Vec::new(),
     };
     let lossy = |text: &OsStr| text.to_string_lossy().into_owned();
     let one = |local: u32| -> Option<Planned> {
@@ -211,7 +221,7 @@ fn dry_run_json(launch: &Launch, ranks: &[Planned]) -> String {
 }
 
 /// As a shell would need it.
-fn quoted(word: &str) -> String {
+pub(super) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_alphanumeric() || "_-./:=,+@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
         word.to_owned()

@@ -1,10 +1,12 @@
 //! `relight slurm`: what a plain `srun` line needs in its environment, and templates of batch scripts.
 
+use super::facts::Process;
 use super::failure::{Failure, UsageError};
-use super::flags::SlurmCommand;
-use super::output;
+use super::flags::{RunOptions, SlurmCommand};
+use super::{output, run, show};
 use crate::domain::env;
 use crate::domain::exit_code::Outcome;
+use crate::domain::settings::Settings;
 use crate::domain::suggest::closest;
 
 macro_rules! templates {
@@ -21,9 +23,9 @@ templates!("multi-node", "with-spares", "container", "interactive", "drop-in", "
 ///
 /// # Errors
 /// There is no such template, or the output cannot be written.
-pub fn slurm(command: &SlurmCommand) -> Result<Outcome, Failure> {
+pub fn slurm(process: &Process, command: &SlurmCommand) -> Result<Outcome, Failure> {
     let text = match command {
-        SlurmCommand::Env => environment(),
+        SlurmCommand::Env => environment() + &place(process),
         SlurmCommand::Template { name: None } => list(),
         SlurmCommand::Template { name: Some(name) } => template(name)?.to_owned(),
     };
@@ -33,6 +35,15 @@ pub fn slurm(command: &SlurmCommand) -> Result<Outcome, Failure> {
 /// For `eval`.
 fn environment() -> String {
     env::FOR_PLAIN_SRUN.iter().map(|(name, value)| format!("export {name}={value}\n")).collect()
+}
+
+/// Agents of a plain line ask nobody where the job's output goes: the batch script asks once, for all of them.
+fn place(process: &Process) -> String {
+    // A setting that makes no sense is said by the command that needs it.
+    let settings = run::settings(process, &RunOptions::default(), &[]).ok();
+    let Some(settings) = settings.filter(Settings::is_beside_output) else { return String::new() };
+    let dir = show::quoted(&settings.run_dir.value.to_string_lossy());
+    format!("export {}={dir}\n", env::RELIGHT_RUN_DIR.name)
 }
 
 /// Each name with the first sentence of its template.

@@ -172,7 +172,11 @@ fn split(words: &[String]) -> Result<(&[String], &[String]), SrunError> {
         let name = Path::new(word).file_name().and_then(OsStr::to_str);
         matches!(name, Some("relight" | "torchrun"))
     };
-    let none = if words.iter().all(|word| word.starts_with('-')) { SrunError::NoCommand } else { SrunError::NoBorder };
+    let none = if words.iter().all(|word| word.starts_with('-')) {
+        SrunError::NoCommand
+    } else {
+        SrunError::NoBorder
+    };
     let at = words.iter().position(ours).ok_or(none)?;
     Ok(words.split_at(at))
 }

@@ -51,12 +51,12 @@ pub const OPTIONS: &[Row] = rows! {
     Same "-h": "Help, exit code 0.";
     Better "--print-completion": "bash, zsh and fish, without a Python package; also `relight completions SHELL`.";
     Refused "--print-completion tcsh": "There are no completions for tcsh.";
-    Better "--nnodes": "In a job it defaults to the job's nodes less the spares; more nodes than there are is refused at once.";
+    Better "--nnodes": "In a job it defaults to the job's nodes less the spares; more nodes than there are is refused at once. MIN:MAX shrinks and grows at restarts only.";
     Better "--nproc-per-node": "A number, auto, gpu, cpu or xpu, counted without importing torch. In a job it defaults to the header's tasks per node, else to the GPUs; under the name torchrun to 1.";
     WithoutEffect "--rdzv-backend": "static or c10d: nodes find each other through Slurm and the run directory.";
     Refused "--rdzv-backend etcd": "relight needs no etcd server, nor does etcd-v2: leave the option out.";
     Refused "--rdzv-backend PLUGIN": "relight cannot load a Python plug-in.";
-    WithoutEffect "--rdzv-endpoint": "Looked at as torchrun does (`host`, `host:port`, `[v6]:port`; an IPv6 address alone is one, too); nobody has to name a host.";
+    Better "--rdzv-endpoint": "`host`, `host:port`, `[v6]:port`; an IPv6 address alone is one, too. Outside Slurm with --nnodes above 1 it says where machines meet; in a job, and for one node, nobody has to name a host.";
     Better "--rdzv-id": "Names the run, as `--run-id` does, with `--standalone` as well: status, logs and journal are found by it. A run that finished is not run again.";
     Better "--rdzv-conf": "`join_timeout`, `last_call_timeout` and, for the static backend, `timeout` count; one line names the keys that do not.";
     Same "--standalone": "One node, this one, whatever job it is in. Backend and endpoint are not looked at.";
@@ -76,9 +76,9 @@ pub const OPTIONS: &[Row] = rows! {
     Same "--local-ranks-filter": "Only the console. Above 16 ranks it shows rank 0 and whatever fails where nothing is said.";
     Same "--duplicate-stdout-filters": "Lines of --tee that hold one of the texts go to `attempt_N/filtered_stdout.log`, too; `,,` is one comma.";
     Same "--duplicate-stderr-filters": "The same for standard error.";
-    WithoutEffect "--node-rank": "Slurm's order of nodes decides.";
-    WithoutEffect "--master-addr": "Each attempt has an address of its own.";
-    WithoutEffect "--master-port": "Each attempt has a fresh port.";
+    Better "--node-rank": "Outside Slurm with --nnodes above 1: 0 leads, and ranks follow these numbers. In a job Slurm's order decides.";
+    Better "--master-addr": "Outside Slurm the machine that leads; each attempt has a store of its own behind a fresh port, also on that machine. Machines prove that they know one secret (--secret-file).";
+    Better "--master-port": "Where that machine listens; in a job, and for one node, without effect.";
     Better "--local-addr": "An IP address, never a name that others cannot look up.";
     WithoutEffect "--logs-specs default": "What relight does.";
     Refused "--logs-specs PLUGIN": "relight cannot load a Python plug-in.";

@@ -10,9 +10,10 @@ use super::errno::errno_name;
 use super::exit::signal_name;
 use super::failed_box::FailedBox;
 use super::ids::{Attempt, NodeName, Rank, RunId};
-use super::note::{Note, Replaced, Sign};
+use super::note::{DAMAGED, NoPlace, Note, Replaced, Sign};
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
+use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
 /// What the first lines say.
@@ -24,6 +25,8 @@ pub struct Banner {
     pub call: String,
     /// Nodes of a full world.
     pub nodes: u32,
+    /// Nodes of the smallest world that may run; 0: the same.
+    pub least: u32,
     /// Ranks on each.
     pub nproc: u32,
     /// The interpreter; empty for a program of its own.
@@ -129,7 +132,11 @@ impl Console {
             return Vec::new();
         }
         let b = &self.banner;
-        let mut first = format!("run {}: {} x {}", b.run, count(b.nodes, "node"), count(b.nproc, "rank"));
+        let nodes = match b.least {
+            least if least > 0 && least < b.nodes => format!("{least} to {} nodes", b.nodes),
+            _ => count(b.nodes, "node"),
+        };
+        let mut first = format!("run {}: {nodes} x {}", b.run, count(b.nproc, "rank"));
         if !b.interpreter.is_empty() {
             let _ = write!(first, ", python {} ({})", b.interpreter, b.interpreter_from);
         }
@@ -159,6 +166,9 @@ impl Console {
             Note::Decided { decision, restart, charged, max_restarts, why, .. } => {
                 let restart = if *charged { *restart } else { 0 };
                 return self.decided(decision, restart, *max_restarts, why);
+            }
+            Note::GrantRanOut { node, own: true, .. } => {
+                format!("too few nodes answered in time: {node}, which leads, has stopped its own ranks, too")
             }
             Note::GrantRanOut { node, .. } => format!(
                 "the grant of {node} ran out while its agent did not answer: its guardian stopped its ranks"
@@ -190,12 +200,9 @@ impl Console {
                 format!("{}; {node}{of} takes slot {slot}, {ranks}", replaced(instead_of, *why))
             }
             Note::NodeDirty { node, survivors } => {
-                let list: Vec<String> =
-                    survivors.iter().map(|(pid, state)| format!("{pid} (state {state})")).collect();
-                format!(
-                    "{node}: process {} survived SIGKILL; no ranks there until it is gone",
-                    list.join(", ")
-                )
+                let list = survivors.iter().map(|(pid, state)| format!("{pid} (state {state})"));
+                let list = list.collect::<Vec<_>>().join(", ");
+                format!("{node}: process {list} survived SIGKILL; no ranks there until it is gone")
             }
             Note::WaitingForNodes { patience, missing, .. } if !missing.is_empty() => {
                 let other = if missing.len() == 1 { "another node" } else { "other nodes" };
@@ -208,11 +215,14 @@ impl Console {
                     human(*patience)
                 )
             }
+            Note::LastCall { .. } | Note::Resized { .. } | Note::CameLate { .. } => elastic(note)?,
             Note::StopRequested { signal, terminal, ranks, grace, again, .. } => {
                 stopping(*signal, *terminal, *ranks, *grace, *again)
             }
             Note::AllStopped { took } => format!("all ranks stopped in {}", human(*took)),
-            Note::StoreTrouble { text, since } => store_trouble(text, *since),
+            Note::StoreTrouble { text, since, runs } => store_trouble(text, *since, *runs),
+            Note::StoreLate { attempt, reach, since } => store_late(*attempt, reach, *since),
+            Note::RendezvousStore { said } => format!("rendezvous store: {said}"),
             Note::LogsDisabled { path, errno } => {
                 format!("logs: {path} cannot be written: {}; going on without", errno_name(*errno))
             }
@@ -235,6 +245,14 @@ impl Console {
                 human(*silent),
                 human(*patience)
             ),
+            Note::NoPlace { why: NoPlace::OtherRun } => {
+                "the machine that leads has begun another run: this one is over here. Exit 1".to_owned()
+            }
+            Note::NoPlace { why: NoPlace::SameName { node } } => {
+                format!(
+                    "another machine of this run calls itself {node}, too: give each a host name of its own. Exit 2"
+                )
+            }
             Note::GaveUp { leader: None, .. } => "no coordinator was found: the agent ends".to_owned(),
             Note::GaveUp { leader: Some(leader), first, silent, .. } => {
                 let what =
@@ -312,8 +330,10 @@ impl Console {
         Some(match decision {
             Decision::Restart if restart == 0 => format!("starting again on the same {nodes}"),
             Decision::Restart => format!("{number} on the same {nodes}"),
-            Decision::Replace { .. } if restart == 0 => return None,
-            Decision::Replace { nodes } => format!("{number} without {}", join(nodes)),
+            Decision::Replace { .. } | Decision::Shrink { .. } if restart == 0 => return None,
+            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
+                format!("{number} without {}", join(nodes))
+            }
             Decision::Stop { code } => {
                 let why = why.last().map_or("no reason is known", |w| w.as_str());
                 format!("not restarting: {why}; the run ends with exit code {code}")
@@ -343,6 +363,47 @@ fn size(bytes: u64) -> String {
         (value, unit) = (value / 1_000, larger);
     }
     format!("{value} {unit}")
+}
+
+/// How many nodes a world has that may have fewer.
+fn elastic(note: &Note) -> Option<String> {
+    Some(match note {
+        Note::LastCall { have, max, patience, missing } if missing.is_empty() => {
+            format!("{have} of up to {max} nodes are there: waiting {} for more", human(*patience))
+        }
+        Note::LastCall { have, max, patience, missing } => {
+            let other = if missing.len() == 1 { "another node" } else { "other nodes" };
+            format!(
+                "waiting {} for {} or {other}, then going on with {have} of {max} nodes",
+                human(*patience),
+                join(missing)
+            )
+        }
+        Note::Resized { nodes, max, ranks, was: None, missing, .. } => {
+            let missing = match missing.len() {
+                0 => String::new(),
+                1 => format!(" {} has not come;", join(missing)),
+                _ => format!(" {} have not come;", join(missing)),
+            };
+            format!("{nodes} of {max} nodes:{missing} the world starts with {}", count(*ranks, "rank"))
+        }
+        Note::Resized { nodes, max, ranks, was: Some(was), missing, .. } if nodes < was => {
+            let ranks = count(*ranks, "rank");
+            format!("{nodes} of {max} nodes: {} missing; the world shrinks to {ranks}", join(missing))
+        }
+        Note::Resized { nodes, max, ranks, came, .. } => {
+            let join_in = if came.len() == 1 { "joins" } else { "join" };
+            format!(
+                "{nodes} of {max} nodes: {} {join_in}; the world grows to {}",
+                join(came),
+                count(*ranks, "rank")
+            )
+        }
+        Note::CameLate { node } => {
+            format!("{node} came late: it waits as a spare and is taken in at the next restart")
+        }
+        _ => return None,
+    })
 }
 
 /// What tells that a node is gone.
@@ -412,10 +473,28 @@ fn stopping(signal: u8, terminal: bool, ranks: u32, grace: Duration, again: bool
     }
 }
 
+fn store_late(attempt: Attempt, reach: &Reach, since: Duration) -> String {
+    let missing = reach.missing().unwrap_or_default();
+    format!(
+        "attempt {attempt}: {} of {} ranks have reached the store within {}; not yet: {missing}",
+        reach.there,
+        reach.world,
+        human(since)
+    )
+}
+
 /// Said at once and then from time to time.
-fn store_trouble(text: &str, since: Duration) -> String {
+fn store_trouble(text: &str, since: Duration, runs: bool) -> String {
     let long = if since < Duration::from_secs(1) { String::new() } else { format!(" for {}", human(since)) };
-    format!("the run directory cannot be written{long}: {text}; trying again, ranks that run go on")
+    let ranks = if runs { "ranks that run go on" } else { "no ranks run until then" };
+    match text.strip_prefix(DAMAGED) {
+        Some(damage) => {
+            format!(
+                "the journal is damaged, nothing can be written behind it{long}: {damage}; looking again, {ranks}"
+            )
+        }
+        None => format!("the run directory cannot be written{long}: {text}; trying again, {ranks}"),
+    }
 }
 
 fn stopped_ranks(stopped: u32) -> String {
@@ -515,6 +594,26 @@ mod tests {
         };
         assert_eq!(said(true), ["relight:  restart 1 of 3 on the same node"]);
         assert_eq!(said(false), ["relight:  starting again on the same node"]);
+    }
+
+    #[test]
+    fn trouble_with_the_run_directory_says_what_it_means_for_the_ranks() {
+        let said = |text: &str, runs| {
+            let note = Note::StoreTrouble { text: text.into(), since: Duration::from_secs(60), runs };
+            sentence(&note).unwrap_or_default()
+        };
+        assert_eq!(
+            said("write record 3: EROFS", true),
+            "the run directory cannot be written for 60 s: write record 3: EROFS; trying again, ranks that run go on"
+        );
+        assert_eq!(
+            said("write record 3: EROFS", false),
+            "the run directory cannot be written for 60 s: write record 3: EROFS; trying again, no ranks run until then"
+        );
+        assert_eq!(
+            said(&format!("{DAMAGED}record 3 cannot be read: it is empty"), false),
+            "the journal is damaged, nothing can be written behind it for 60 s: record 3 cannot be read: it is empty; looking again, no ranks run until then"
+        );
     }
 
     #[test]

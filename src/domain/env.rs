@@ -59,13 +59,13 @@ variables! {
     ROLE_RANK = Sets "ROLE_RANK": "Rank among the ranks of the same role, in the order of `RANK`.";
     ROLE_WORLD_SIZE = Sets "ROLE_WORLD_SIZE": "Ranks of the same role.";
     ROLE_NAME = Sets "ROLE_NAME": "The value of `--role` on the node.";
-    MASTER_ADDR = Sets "MASTER_ADDR": "Where rank 0 hosts the store of `env://`.";
+    MASTER_ADDR = Sets "MASTER_ADDR": "Where the store of `env://` is hosted.";
     MASTER_PORT = Sets "MASTER_PORT": "Its port, fresh for every attempt.";
     TORCHELASTIC_RESTART_COUNT = Sets "TORCHELASTIC_RESTART_COUNT": "The attempt: counts the worlds of the run from 0, the same on every node, never reused.";
     TORCHELASTIC_MAX_RESTARTS = Sets "TORCHELASTIC_MAX_RESTARTS": "The value of `--max-restarts`; 2147483647 where there is no limit.";
     TORCHELASTIC_RUN_ID = Sets "TORCHELASTIC_RUN_ID": "The run id. PyTorch takes its presence for \"started by an elastic launcher\".";
     TORCHELASTIC_SIGNALS_TO_HANDLE = Sets "TORCHELASTIC_SIGNALS_TO_HANDLE": "The value of `--signals-to-handle`, as torchrun leaves it to its workers.";
-    TORCHELASTIC_USE_AGENT_STORE = Sets "TORCHELASTIC_USE_AGENT_STORE": "`False`: rank 0 hosts the store, not the launcher.";
+    TORCHELASTIC_USE_AGENT_STORE = Sets "TORCHELASTIC_USE_AGENT_STORE": "`True`: the agent of the first node hosts the store; `False` with `--rdzv-store rank0`.";
     TORCHELASTIC_ERROR_FILE = Both "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`. Where relight itself is given one, it leaves the root of a failed run there.";
     TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
     OMP_NUM_THREADS = Both "OMP_NUM_THREADS": "Passed on. When unset: in a job the CPUs of one rank, that is what the header asks for a task where ranks are in the place of its tasks, else an even share of the node's. Outside, with more than one rank, the same share; under the name torchrun `1`.";
@@ -90,10 +90,12 @@ variables! {
     RELIGHT_LAST_CALL = Reads "RELIGHT_LAST_CALL": "Default of `--last-call`.";
     RELIGHT_STORE_TIMEOUT = Reads "RELIGHT_STORE_TIMEOUT": "Default of `--store-timeout`.";
     RELIGHT_GRANT = Reads "RELIGHT_GRANT": "Default of `--grant`.";
+    RELIGHT_RDZV_STORE = Reads "RELIGHT_RDZV_STORE": "Default of `--rdzv-store`.";
     RELIGHT_SLURM_ENV = Reads "RELIGHT_SLURM_ENV": "Default of `--slurm-env`.";
     RELIGHT_GPU_VISIBILITY = Reads "RELIGHT_GPU_VISIBILITY": "Default of `--gpu-visibility`.";
     RELIGHT_LOG = Reads "RELIGHT_LOG": "What the agent logs about itself, on standard error: a filter such as `debug` or `relight::store=warn,relight::agent=debug` (targets: `relight::agent`, `relight::coordinator`, `relight::store`).";
     RELIGHT_FORCE_FALLBACK = Reads "RELIGHT_FORCE_FALLBACK": "Kernel features to be treated as missing, comma-separated: `pidfd`, `close_range`, `children`, or `all` (tests of old kernels).";
+    RELIGHT_SECRET_FILE = Reads "RELIGHT_SECRET_FILE": "Default of `--secret-file`.";
     RELIGHT_SECRET = Reads "RELIGHT_SECRET": "Kept for the secret of a run without a shared directory; only looked at to be taken away: it is never passed on to a rank.";
     // torchrun's defaults of options.
     PET_NNODES = Reads "PET_NNODES": "Default of `--nnodes`.";

@@ -144,25 +144,28 @@ mod tests {
         let mut root = failure(1, ExitKind::Code(1), "failed: ValueError: boom", words);
         root.error_file = "/logs/r_n01/attempt_0/1/error.json".into();
         let stopped = [victim(0, "n01", ExitKind::Signal { no: 15, core: false }, true)];
-        insta::assert_snapshot!(render(&root, &[], &stopped).join("\n"), @r#"
-        ================================================
-        train.py FAILED
-        ------------------------------------------------
-        Failures:
-          <NO_OTHER_FAILURES>
-        ------------------------------------------------
-        Root Cause (first observed failure):
-        [0]:
-          time      : T5
-          host      : n01
-          rank      : 1 (local_rank: 1)
-          exitcode  : 1 (pid: 101)
-          error_file: /logs/r_n01/attempt_0/1/error.json
-          traceback : Traceback (most recent call last):
-            File "train.py", line 3
-          ValueError: boom
-        ================================================
-        "#);
+        assert_eq!(
+            render(&root, &[], &stopped),
+            [
+                "================================================",
+                "train.py FAILED",
+                "------------------------------------------------",
+                "Failures:",
+                "  <NO_OTHER_FAILURES>",
+                "------------------------------------------------",
+                "Root Cause (first observed failure):",
+                "[0]:",
+                "  time      : T5",
+                "  host      : n01",
+                "  rank      : 1 (local_rank: 1)",
+                "  exitcode  : 1 (pid: 101)",
+                "  error_file: /logs/r_n01/attempt_0/1/error.json",
+                "  traceback : Traceback (most recent call last):",
+                "    File \"train.py\", line 3",
+                "  ValueError: boom",
+                "================================================",
+            ]
+        );
     }
 
     #[test]
@@ -172,37 +175,40 @@ mod tests {
         let mut victims: Vec<_> =
             (0..40).map(|r| victim(r, &format!("n{}", r / 2), ExitKind::Code(1), false)).collect();
         victims.push(victim(40, "n01", KILL, true));
-        insta::assert_snapshot!(render(&root, &others, &victims).join("\n"), @r"
-        ====================================================
-        train.py FAILED
-        ----------------------------------------------------
-        Failures:
-        [1]:
-          time      : T5
-          host      : n01
-          rank      : 0 (local_rank: 0)
-          exitcode  : 1 (pid: 100)
-          error_file: <N/A>
-          traceback : failed: EOFError
-          also rank 1 (n0): exit code 1
-          also rank 2 (n1): exit code 1
-          also ranks 4-5 (n2): exit code 1
-          also ranks 6-7 (n3): exit code 1
-          also ranks 8-9 (n4): exit code 1
-          also ranks 10-11 (n5): exit code 1
-          also ranks 12-13 (n6): exit code 1
-          also ranks 14-15 (n7): exit code 1
-          and 24 more
-        ----------------------------------------------------
-        Root Cause (first observed failure):
-        [0]:
-          time      : T5
-          host      : n01
-          rank      : 3 (local_rank: 3)
-          exitcode  : -9 (pid: 103)  (SIGKILL)
-          error_file: <N/A>
-          traceback : Signal 9 (SIGKILL) received by PID 103
-        ====================================================
-        ");
+        assert_eq!(
+            render(&root, &others, &victims),
+            [
+                "====================================================",
+                "train.py FAILED",
+                "----------------------------------------------------",
+                "Failures:",
+                "[1]:",
+                "  time      : T5",
+                "  host      : n01",
+                "  rank      : 0 (local_rank: 0)",
+                "  exitcode  : 1 (pid: 100)",
+                "  error_file: <N/A>",
+                "  traceback : failed: EOFError",
+                "  also rank 1 (n0): exit code 1",
+                "  also rank 2 (n1): exit code 1",
+                "  also ranks 4-5 (n2): exit code 1",
+                "  also ranks 6-7 (n3): exit code 1",
+                "  also ranks 8-9 (n4): exit code 1",
+                "  also ranks 10-11 (n5): exit code 1",
+                "  also ranks 12-13 (n6): exit code 1",
+                "  also ranks 14-15 (n7): exit code 1",
+                "  and 24 more",
+                "----------------------------------------------------",
+                "Root Cause (first observed failure):",
+                "[0]:",
+                "  time      : T5",
+                "  host      : n01",
+                "  rank      : 3 (local_rank: 3)",
+                "  exitcode  : -9 (pid: 103)  (SIGKILL)",
+                "  error_file: <N/A>",
+                "  traceback : Signal 9 (SIGKILL) received by PID 103",
+                "====================================================",
+            ]
+        );
     }
 }

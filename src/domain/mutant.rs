@@ -26,11 +26,17 @@ pub enum Mutant {
     ForgetUnknownAppend,
     /// A rank that lost its peer with a node is blamed in the verdict all the same.
     BlameVictim,
+    /// A world opens with fewer nodes than the least.
+    BelowMin,
+    /// Who comes while a smaller world runs is taken in at once.
+    GrowAtOnce,
+    /// The first world does not wait for more than the least.
+    NoLastCall,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::GrantFromReceipt,
         Self::ActBeforeWritten,
         Self::AcceptStale,
@@ -42,6 +48,9 @@ impl Mutant {
         Self::ChargeTwice,
         Self::ForgetUnknownAppend,
         Self::BlameVictim,
+        Self::BelowMin,
+        Self::GrowAtOnce,
+        Self::NoLastCall,
     ];
 
     /// Its name on the simulator's command line.
@@ -59,6 +68,9 @@ impl Mutant {
             Self::ChargeTwice => "charge-twice",
             Self::ForgetUnknownAppend => "forget-unknown-append",
             Self::BlameVictim => "blame-victim",
+            Self::BelowMin => "below-min",
+            Self::GrowAtOnce => "grow-at-once",
+            Self::NoLastCall => "no-last-call",
         }
     }
 }

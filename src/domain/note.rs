@@ -7,7 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::record::{Decision, FirstFailure};
+use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
+
+/// What a store says begins with this where something lies in the place of the next record that is no record.
+pub const DAMAGED: &str = "the journal is damaged: ";
 
 /// Why a message or an event was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +58,19 @@ pub enum Replaced {
     FailedTwice,
     /// Its agent is not there.
     Away,
+}
+
+/// Why an agent has no place with a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoPlace {
+    /// It leads another run than the one before.
+    OtherRun,
+    /// Another machine has this one's name.
+    SameName {
+        /// The name.
+        node: NodeName,
+    },
 }
 
 /// One explanation.
@@ -108,6 +125,9 @@ pub enum Note {
         attempt: Attempt,
         /// The incident.
         incident: u64,
+        /// It is the coordinator's own: too few of the others answered.
+        #[serde(default)]
+        own: bool,
     },
     /// Nothing was heard of a node for a while: peers are asked whether they reach it.
     InDoubt {
@@ -213,6 +233,37 @@ pub enum Note {
         /// Nodes of the world before that are not there.
         missing: Vec<NodeName>,
     },
+    /// There are enough nodes for a world, and more are waited for.
+    LastCall {
+        /// How many are there.
+        have: u32,
+        /// How many a full world has.
+        max: u32,
+        /// Until when, from now.
+        patience: Duration,
+        /// Nodes of the world before that are not there; none before the first world.
+        missing: Vec<NodeName>,
+    },
+    /// A world is opened that has more or fewer nodes than the one before, or a first one that is not full.
+    Resized {
+        /// Its nodes.
+        nodes: u32,
+        /// Nodes of a full world.
+        max: u32,
+        /// Its ranks.
+        ranks: u32,
+        /// Nodes of the world before; none: it is the first.
+        was: Option<u32>,
+        /// Who is not in it; for a first world: who has not come.
+        missing: Vec<NodeName>,
+        /// Who is new in it.
+        came: Vec<NodeName>,
+    },
+    /// A node came while a world runs that has room for it: it is taken in at the next restart.
+    CameLate {
+        /// The node.
+        node: NodeName,
+    },
     /// Every rank of an attempt runs.
     AttemptRunning {
         /// The attempt.
@@ -279,11 +330,28 @@ pub enum Note {
         text: String,
         /// For how long.
         since: Duration,
+        /// A world runs meanwhile; events of an older program do not say so.
+        #[serde(default = "yes")]
+        runs: bool,
     },
     /// The store answers again.
     StoreBack {
         /// For how long it did not.
         after: Duration,
+    },
+    /// Some ranks of an attempt reached its store and others did not for a long time.
+    StoreLate {
+        /// The attempt.
+        attempt: Attempt,
+        /// Who is missing.
+        reach: Reach,
+        /// Since the first one came.
+        since: Duration,
+    },
+    /// The ranks' rendezvous store on this node has something to say.
+    RendezvousStore {
+        /// What, as a sentence.
+        said: String,
     },
     /// A file of the ranks' output cannot be written; the console and other files go on.
     LogsDisabled {
@@ -375,6 +443,11 @@ pub enum Note {
         /// This agent tells people, as one of all.
         speaks: bool,
     },
+    /// An agent leaves: it has no place with the coordinator that it found.
+    NoPlace {
+        /// Why.
+        why: NoPlace,
+    },
     /// It found none.
     GaveUp {
         /// The node that led, if one did.
@@ -410,8 +483,10 @@ impl Note {
         matches!(
             self,
             Self::GaveUp { speaks: true, .. }
+                | Self::NoPlace { .. }
                 | Self::LeaderGone { speaks: true, .. }
                 | Self::LogsDisabled { .. }
+                | Self::RendezvousStore { .. }
                 | Self::LogsLost { .. }
         )
     }

@@ -78,7 +78,9 @@ pub enum NumaError {
         devices: usize,
     },
     /// The allocation has none there.
-    #[error("--numa-binding: no CPU of NUMA node {node} may be used, and the GPU of local rank {local_rank} is there")]
+    #[error(
+        "--numa-binding: no CPU of NUMA node {node} may be used, and the GPU of local rank {local_rank} is there"
+    )]
     NoCpus {
         /// The rank.
         local_rank: u32,

@@ -2,11 +2,12 @@
 //!
 //! `--max-restarts` counts failures only; without one, three attempts in a row that are too short end the
 //! run. A lost or dirty node, or one that failed first in two attempts running, is replaced by a spare;
-//! without a spare it is kept (failed twice) or waited for (lost, dirty).
+//! without a spare it is kept (failed twice) or waited for (lost, dirty), unless the world may go on smaller.
 
+use super::exit::ExitKind;
 use super::ids::NodeName;
 use super::ledger::Ledger;
-use super::record::{Decision, FirstFailure};
+use super::record::{Cause, Decision, FirstFailure};
 use super::time::human;
 
 /// Attempts in a row that may be too short.
@@ -21,6 +22,8 @@ pub struct Broken<'a> {
     pub gone: &'a [NodeName],
     /// A node with a process that survived SIGKILL, for whose sake the world never began.
     pub dirty: Option<&'a NodeName>,
+    /// Every rank that was heard of could not start its program, on every node of the world.
+    pub unstartable: bool,
     /// How long its ranks ran, in milliseconds.
     pub ran_ms: u64,
     /// Nodes that wait.
@@ -74,13 +77,43 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
     if why.is_empty() {
         why.push("ranks are gone with their agent or their grant; none failed by itself".to_owned());
     }
-    let decision = if nodes.is_empty() { Decision::Restart } else { Decision::Replace { nodes } };
+    let decision = if nodes.is_empty() {
+        Decision::Restart
+    } else if shrinks(ledger, nodes.len(), broken.spares) {
+        why.push("no spare is left, and the world may be smaller".to_owned());
+        Decision::Shrink { nodes }
+    } else {
+        Decision::Replace { nodes }
+    };
     Verdict { decision, charged, why }
+}
+
+/// Fewer spares than nodes that are gone, and with what is left the world is not too small.
+fn shrinks(ledger: &Ledger, gone: usize, spares: usize) -> bool {
+    let (Some(spec), Some(world)) = (ledger.spec(), ledger.world()) else { return false };
+    let left = world.members.len().saturating_sub(gone).saturating_add(spares);
+    spec.min_nodes < spec.max_nodes && spares < gone && left >= spec.min_nodes as usize
 }
 
 /// Why a node can have no ranks for now.
 pub(super) fn dirty(node: &NodeName) -> String {
     format!("{node} has a process that survived SIGKILL")
+}
+
+/// The program is missing, is not executable, or is none: nothing that passes by itself.
+pub(super) fn cannot_be_started(exit: &ExitKind) -> bool {
+    const ENOENT: i32 = 2;
+    const ENOEXEC: i32 = 8;
+    const EACCES: i32 = 13;
+    matches!(exit, ExitKind::NeverStarted { errno: ENOENT | ENOEXEC | EACCES, what } if what.starts_with("exec "))
+}
+
+/// The world before ended by the same.
+fn failed_so_before(ledger: &Ledger, exit: &ExitKind) -> bool {
+    match ledger.world().map(|world| &world.cause) {
+        Some(Cause::Incident(broke)) => broke.first_failure.as_ref().is_some_and(|f| f.exit == *exit),
+        _ => false,
+    }
 }
 
 fn used_up(max: u32) -> String {
@@ -93,6 +126,13 @@ fn used_up(max: u32) -> String {
 fn exhausted(ledger: &Ledger, broken: &Broken<'_>) -> Option<Vec<String>> {
     let first = broken.first?;
     let root = first.sentence();
+    // What is not there on any node will not be there in a moment.
+    if broken.unstartable || (cannot_be_started(&first.exit) && failed_so_before(ledger, &first.exit)) {
+        return Some(vec![
+            root,
+            "the program cannot be started, and another try would change nothing".to_owned(),
+        ]);
+    }
     match ledger.spec().and_then(|s| s.max_restarts) {
         Some(0) => Some(vec![root, "no restarts were asked for".to_owned()]),
         Some(max) if ledger.charged() >= max => Some(vec![root, used_up(max)]),

@@ -179,7 +179,7 @@ pub struct AttemptBody {
     /// Who votes from here on, in order.
     #[serde(with = "packed::names")]
     pub voters: Vec<NodeName>,
-    /// Where rank 0 hosts the rendezvous store.
+    /// Where the rendezvous store is hosted.
     pub master: Offer,
     /// From where, once checkpoints are known.
     pub resume: Option<Resume>,
@@ -231,6 +231,11 @@ pub enum Decision {
     Stop {
         /// Its exit code.
         code: u8,
+    },
+    /// The world goes on smaller, without these nodes.
+    Shrink {
+        /// The nodes that are left out.
+        nodes: Vec<NodeName>,
     },
 }
 

@@ -1,7 +1,8 @@
 //! Rendezvous: functions over the ledger. May a world open, and who gets which slot?
 //!
 //! Slots are stable: a member keeps its slot as long as it is healthy, a free slot goes to the first spare in
-//! order, nobody else moves.
+//! order, nobody else moves. A world of fewer nodes than it may have leaves slots empty, wherever they are; ranks are
+//! counted over those that are taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -50,23 +51,33 @@ pub enum Waiting {
     Offer,
 }
 
-/// Plans the next world of `need` nodes. `replace` are nodes that keep their slot only if nobody else can
-/// take it (they failed first twice).
+/// How many nodes a world has: the same number twice where it is fixed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size {
+    /// At least.
+    pub min: u32,
+    /// At most, and so many slots there are.
+    pub max: u32,
+}
+
+/// Plans the next world, as large as it can be. `replace` are nodes that are taken only if nobody else can take their
+/// slot and the world would be smaller without them (they failed first twice).
 pub fn plan(
     ledger: &Ledger,
     candidates: &[Candidate],
-    need: u32,
+    size: Size,
     replace: &BTreeSet<NodeName>,
     mutants: Mutants,
 ) -> Result<Plan, Waiting> {
     let mut free: Vec<&Candidate> = candidates.iter().filter(|c| !ledger.is_evicted(&c.node)).collect();
     free.sort_by(|a, b| (a.spec.order, &a.node).cmp(&(b.spec.order, &b.node)));
     let have = u32::try_from(free.len()).unwrap_or(u32::MAX);
-    if have < need {
-        return Err(Waiting::Nodes { have, need });
+    if have < size.min && !(mutants.has(Mutant::BelowMin) && have > 0) {
+        return Err(Waiting::Nodes { have, need: size.min });
     }
-    let mut seats: Vec<Option<&Candidate>> = vec![None; need as usize];
-    for member in ledger.world().map_or(&[][..], |w| &w.members) {
+    let old = ledger.world().map_or(&[][..], |w| &w.members);
+    let mut seats: Vec<Option<&Candidate>> = vec![None; size.max as usize];
+    for member in old {
         let Some(seat) = seats.get_mut(member.slot.0 as usize) else { continue };
         let at = free.iter().position(|c| c.node == member.node && !replace.contains(&c.node));
         if let (None, Some(at)) = (*seat, at) {
@@ -75,8 +86,11 @@ pub fn plan(
     }
     // Fresh nodes first: a node that failed twice comes back only where nobody else is left.
     free.sort_by_key(|c| replace.contains(&c.node));
-    for seat in seats.iter_mut().filter(|s| s.is_none()) {
-        if free.is_empty() {
+    let enough = old.len().max(size.min as usize);
+    let taken = seats.iter().flatten().count();
+    for (taken, seat) in (taken..).zip(seats.iter_mut().filter(|s| s.is_none())) {
+        let Some(next) = free.first() else { break };
+        if taken >= enough && replace.contains(&next.node) {
             break;
         }
         *seat = Some(free.remove(0));
@@ -135,14 +149,14 @@ pub fn first_rank(members: &[Member], node: &NodeName) -> Option<Rank> {
     Some(Rank(world_size(members.get(..at)?)))
 }
 
-/// [`first_rank`] of every node.
+/// [`first_rank`] of every node, and how many ranks it has.
 #[must_use]
-pub fn first_ranks(members: &[Member]) -> BTreeMap<NodeName, Rank> {
+pub fn first_ranks(members: &[Member]) -> BTreeMap<NodeName, (Rank, u32)> {
     let mut first = Rank(0);
     let mut all = BTreeMap::new();
     for member in members {
         // A name that came twice would be found where it came first.
-        all.entry(member.node.clone()).or_insert(first);
+        all.entry(member.node.clone()).or_insert((first, member.nproc));
         first = Rank(first.0.saturating_add(member.nproc));
     }
     all
@@ -153,5 +167,14 @@ pub fn first_ranks(members: &[Member]) -> BTreeMap<NodeName, Rank> {
 #[must_use]
 pub fn world(body: &AttemptBody) -> World {
     let seen = |m: &Member| Member { incarnation: Incarnation::default(), log_dir: String::new(), ..m.clone() };
-    World { members: body.members.iter().map(seen).collect(), master: body.master.clone(), resume: body.resume }
+    World {
+        members: body.members.iter().map(seen).collect(),
+        master: body.master.clone(),
+        resume: body.resume,
+        addresses: Vec::new(),
+    }
 }
+
+#[cfg(test)]
+#[path = "rendezvous_tests.rs"]
+mod tests;

@@ -3,6 +3,7 @@
 //! then the default.
 
 mod args;
+mod direct;
 mod file;
 mod hints;
 mod key;
@@ -14,9 +15,10 @@ mod rows;
 mod value;
 
 pub use args::{Args, Facts};
+pub use direct::{At, Meeting};
 pub use file::{ConfigFile, FileError, Line};
 pub use hints::{Backend, Conf, Endpoint, Hints};
-pub use key::{IGNORED, Key};
+pub use key::Key;
 pub use output::OutputSettings;
 pub use place::JobOutput;
 pub use resolve::{AgentConfig, NodeContext, Place, Settings, SettingsError};

@@ -29,6 +29,16 @@ pub enum GrantMode {
     Lease,
 }
 
+/// Who hosts the rendezvous store of an attempt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StoreHost {
+    /// The agent of the first slot: the store outlives the ranks.
+    #[default]
+    Agent,
+    /// The process of rank 0.
+    Rank0,
+}
+
 /// Where a job of Slurm stands in its chain.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRef {
@@ -81,7 +91,11 @@ pub struct Direct {
 
 impl std::fmt::Debug for Direct {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Direct").field("host", &self.host).field("port", &self.port).field("rank", &self.rank).finish()
+        f.debug_struct("Direct")
+            .field("host", &self.host)
+            .field("port", &self.port)
+            .field("rank", &self.rank)
+            .finish()
     }
 }
 
@@ -225,17 +239,22 @@ pub struct NodeSpec {
     pub log_dir: String,
     /// How other nodes reach this one: an IP address.
     pub address: String,
+    /// From which addresses its ranks may come.
+    pub addresses: Vec<String>,
     /// Where its agent listens for other agents; 0: nowhere.
     pub port: u16,
     /// Place in the ordered node list; smaller comes first.
     pub order: u32,
 }
 
-/// Where rank 0 can host the rendezvous store of the next attempt.
+/// Where the rendezvous store of the next attempt can be hosted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// `MASTER_ADDR`.
     pub address: String,
     /// `MASTER_PORT`: fresh, held open by the agent until the attempt starts.
     pub port: u16,
+    /// The agent hosts the store there; else rank 0 does. Records of an older program do not say it.
+    #[serde(default)]
+    pub hosted: bool,
 }

@@ -23,6 +23,16 @@ pub fn distance(a: &str, b: &str) -> usize {
     above[b.len()]
 }
 
+/// A word as a shell takes it, for lines that are to be copied: quoted where it must be.
+#[must_use]
+pub fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "@%+=:,./-_".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r"'\''"))
+}
+
 /// The candidate closest to `typed`, when it is close enough to be meant: at most one edit in three letters.
 /// Words of absurd length have none (the work is bounded).
 #[must_use]
@@ -71,6 +81,21 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(closest(typed, words), meant, "{typed}");
+        }
+    }
+
+    #[test]
+    fn words_for_a_shell() {
+        for (word, shown) in [
+            ("48213.0", "48213.0"),
+            ("/scratch/me/run=1", "/scratch/me/run=1"),
+            ("", "''"),
+            ("my run", "'my run'"),
+            ("it's", r"'it'\''s'"),
+            ("a;rm -rf ~", "'a;rm -rf ~'"),
+            ("48213.0~1", "'48213.0~1'"),
+        ] {
+            assert_eq!(quoted(word), shown);
         }
     }
 }

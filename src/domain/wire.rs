@@ -15,9 +15,10 @@ use super::packed;
 use super::record::{Member, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
+use super::torch_store::seen::Reach;
 
 /// The number that both ends must have. Any change of a message is a new one.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// A frame to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -49,10 +50,13 @@ pub struct World {
     /// Its nodes, by slot.
     #[serde(with = "packed::members")]
     pub members: Vec<Member>,
-    /// Where rank 0 hosts the rendezvous store.
+    /// Where the rendezvous store is hosted.
     pub master: Offer,
     /// From where to resume.
     pub resume: Option<Resume>,
+    /// From which addresses the ranks of each member may come, in the order of `members`; what is not known is
+    /// empty, and all of it for others than the first member, which hosts their store.
+    pub addresses: Vec<Vec<String>>,
 }
 
 /// How the ranks of a node are stopped.
@@ -93,6 +97,8 @@ pub enum AgentMsg {
     Welcome {
         /// The number of the `Join` that is answered.
         answers: u64,
+        /// The id of the coordinator's run directory: another one is another run.
+        store: Option<StoreId>,
         /// What is run.
         spec: Box<RunSpec>,
         /// The life of the coordinator's agent.
@@ -189,7 +195,7 @@ pub enum CoordinatorMsg {
     Join {
         /// What the node brings.
         spec: Box<NodeSpec>,
-        /// Where its rank 0 could host the store; none while it is being made.
+        /// Where it could host the store; none while it is being made.
         offer: Option<Offer>,
         /// The store id that it reads; none when it has not looked.
         store: Option<StoreId>,
@@ -257,6 +263,13 @@ pub enum CoordinatorMsg {
         uid: Option<u32>,
         /// The second one: do not wait.
         again: bool,
+    },
+    /// How far the ranks of an attempt came with their start, as its store sees it.
+    Store {
+        /// The attempt.
+        attempt: Attempt,
+        /// Who came.
+        reach: Reach,
     },
     /// A fresh offer.
     Offered(Offer),

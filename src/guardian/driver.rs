@@ -16,7 +16,7 @@ use crate::sys::capability::Capabilities;
 use crate::sys::lock::Lock;
 use crate::sys::page::Page;
 use crate::sys::poll::{self, Watch};
-use crate::sys::signals::{Received, Signals};
+use crate::sys::signals::{self, Received, Signals};
 use crate::sys::timer::Timer;
 use crate::sys::tree::{self, Owned, Survivor};
 use crate::sys::wait::{self, Waited};
@@ -66,6 +66,7 @@ impl<'a> Driver<'a> {
         let failed = |what| move |source: io::Error| GuardianError::Call { what, source };
         let inherited = procfs::children(process::own_pid(), setup.caps).map_err(failed("list children"))?;
         process::become_subreaper().map_err(failed("become subreaper"))?;
+        signals::hold_off_strays();
         let mut caught = FORWARDED.to_vec();
         caught.push(CHLD);
         Ok(Self {

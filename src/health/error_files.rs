@@ -22,7 +22,47 @@ pub(super) fn read(path: &Path, not_before_ms: u64) -> Option<ErrorNote> {
 /// What these bytes of a stranger say.
 #[must_use]
 pub fn note(bytes: &[u8]) -> Option<ErrorNote> {
-    serde_json::from_slice::<Raw>(bytes).ok()?.note()
+    let parsed = serde_json::from_slice::<Raw>(bytes);
+    let mended = || serde_json::from_str::<Raw>(&mended(std::str::from_utf8(bytes).ok()?)).ok();
+    parsed.ok().or_else(mended)?.note()
+}
+
+/// What Python's `json` writes by default and no other reader takes: half a surrogate pair (a file name that is no UTF-8),
+/// and numbers that are none.
+fn mended(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut quoted) = (text, false);
+    while let Some(first) = rest.chars().next() {
+        let (taken, put) = match first {
+            '"' => {
+                quoted = !quoted;
+                (1, None)
+            }
+            '\\' if quoted => match surrogate(rest) {
+                Some(high) if (0xd800..0xdc00).contains(&high) => match rest.get(6..).and_then(surrogate) {
+                    Some(low) if (0xdc00..0xe000).contains(&low) => (12, None),
+                    _ => (6, Some("\\ufffd")),
+                },
+                Some(_) => (6, Some("\\ufffd")),
+                None => (1 + rest.chars().nth(1).map_or(0, char::len_utf8), None),
+            },
+            _ if quoted => (first.len_utf8(), None),
+            _ => match ["NaN", "Infinity", "-Infinity"].into_iter().find(|word| rest.starts_with(word)) {
+                Some(word) => (word.len(), Some("null")),
+                None => (first.len_utf8(), None),
+            },
+        };
+        out.push_str(put.unwrap_or(&rest[..taken]));
+        rest = &rest[taken..];
+    }
+    out
+}
+
+/// The surrogate that a text begins with as an escape.
+fn surrogate(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let code = u32::from_str_radix(digits, 16).ok()?;
+    (0xd800..0xe000).contains(&code).then_some(code)
 }
 
 /// A first failure in the form that torch's `@record` writes, for whoever started the launcher.
@@ -46,6 +86,78 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::domain::last_words::MAX_TEXT;
+
+    const STACK: &str = "Traceback (most recent call last):\\n  File \\\"/w/train.py\\\", line 9, in main\\n    f()\\nValueError: boom\\n";
+
+    #[test]
+    fn what_python_writes_by_default_is_read() {
+        let said = |text: &str| note(text.as_bytes()).map(|note| note.headline);
+        let odd = r#"{"message": {"message": "OSError: caf\udce9.txt \ud83d\ude00 \ud83d\"", "errorCode": NaN, "x": [Infinity, -Infinity]}}"#;
+        assert_eq!(said(odd).as_deref(), Some("OSError: caf\u{fffd}.txt \u{1f600} \u{fffd}\""));
+        assert_eq!(mended(r#"{"NaN": "NaN \\\"Infinity"}"#), r#"{"NaN": "NaN \\\"Infinity"}"#);
+        for cut in [r#""\u"#, r#""\ud8"#, r#""\"#, r#""\ud83d\"#, "-Infinit", "\"é"] {
+            let _ = mended(cut);
+        }
+    }
+
+    #[test]
+    fn both_forms_and_what_lies_between() {
+        let whole = format!(
+            r#"{{"message": {{"message": "ValueError: boom", "extraInfo": {{"py_callstack": "{STACK}", "timestamp": "1700000000"}}}}}}"#
+        );
+        let said = note(whole.as_bytes()).unwrap();
+        assert_eq!((said.headline.as_str(), said.place.as_str()), ("ValueError: boom", "train.py:9"));
+        assert!(said.text.starts_with("Traceback") && said.text.ends_with("boom"), "{}", said.text);
+        assert_eq!(said.at_s, Some(1_700_000_000));
+        let table = [
+            (r#"{"message": "out of shards\nmore", "timestamp": 7}"#, "out of shards", Some(7)),
+            (r#"{"message": "x", "timestamp": 7.9}"#, "x", Some(7)),
+            (r#"{"message": "x", "timestamp": "7.9"}"#, "x", Some(7)),
+            (r#"{"message": "x", "timestamp": -7}"#, "x", None),
+            (r#"{"message": "x", "timestamp": 1e300}"#, "x", None),
+            (r#"{"message": "x", "timestamp": 18446744073709551615}"#, "x", None),
+            (r#"{"message": "x", "timestamp": {"a": []}}"#, "x", None),
+            (r#"{"message": {"message": "x"}, "timestamp": 8}"#, "x", Some(8)),
+            (r#"{"message": {"message": "x", "extraInfo": 3, "errorCode": 1}}"#, "x", None),
+            (
+                r#"{"message": {"message": "x", "extraInfo": {"py_callstack": 3, "timestamp": null}}}"#,
+                "x",
+                None,
+            ),
+            (r#"{"message": {"message": 5, "extraInfo": {"py_callstack": "at f\nat g"}}}"#, "at g", None),
+            (r#"{"message": "a\u001b[31mb\u0000\u202ec"}"#, "abc", None),
+        ];
+        for (text, headline, at_s) in table {
+            let said = note(text.as_bytes()).unwrap_or_default();
+            assert_eq!((said.headline.as_str(), said.at_s), (headline, at_s), "{text}");
+        }
+        for text in [
+            "",
+            "{",
+            "[]",
+            "null",
+            r#"{"message": 3}"#,
+            r#"{"message": ""}"#,
+            r#"{"message": {}}"#,
+            r#"{"message": {"message": " \n"}}"#,
+            r#"{"msg": "x"}"#,
+            &whole[..whole.len() - 1],
+            &"[".repeat(100_000),
+        ] {
+            assert_eq!(note(text.as_bytes()), None, "{text:.40}");
+        }
+    }
+
+    #[test]
+    fn texts_are_bounded() {
+        let long = "€".repeat(300_000);
+        let said = note(format!(r#"{{"message": "{long}"}}"#).as_bytes()).unwrap();
+        assert!(said.headline.chars().count() <= 501 && said.text.len() <= MAX_TEXT, "{}", said.text.len());
+        let many = "line\\n".repeat(100_000);
+        let said = note(format!(r#"{{"message": "{many}"}}"#).as_bytes()).unwrap();
+        assert!(said.text.len() <= MAX_TEXT && said.headline == "line");
+    }
 
     const GOOD: &str = r#"{"message": "boom", "timestamp": 1700000000}"#;
 

@@ -130,7 +130,8 @@ mod tests {
         ]
         .map(str::to_owned)
         .to_vec();
-        view.agents = vec![r#"{"wall_ms":1700000062000,"node":"n02","note":{"said":{"text":"ending job 7"}}}"#.into()];
+        view.agents =
+            vec![r#"{"wall_ms":1700000062000,"node":"n02","note":{"said":{"text":"ending job 7"}}}"#.into()];
         let said = render(&view, false, &Clock::utc());
         assert_eq!(said.code, 0);
         insta::assert_snapshot!(said.text, @r#"

@@ -108,8 +108,53 @@ pub fn combined(member: &Member, attempt: Attempt) -> PathBuf {
     Path::new(&member.log_dir).join(format!("attempt_{attempt}")).join("combined.log")
 }
 
-/// The files that hold what is asked for, in the order in which they are shown.
+/// Directories of nodes that are looked at most where the journal does not name them.
+const MAX_NODES: usize = 4096;
+
+/// What lies in the run directory's own `logs`, for a journal that does not say where to look.
+fn found(view: &RunView, wanted: &Wanted) -> Vec<Source> {
+    let names = |dir: &Path| {
+        let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_NODES);
+        let mut names: Vec<_> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
+        names.sort();
+        names
+    };
+    let logs = view.dir.join("logs");
+    let mut files: Vec<(Attempt, String, PathBuf)> = Vec::new();
+    for node in names(&logs) {
+        for name in names(&logs.join(&node)) {
+            let path = logs.join(&node).join(&name).join("combined.log");
+            let number = name.strip_prefix("attempt_").and_then(|n| n.parse().ok()).map(Attempt);
+            if let Some(attempt) = number.filter(|_| path.is_file()) {
+                files.push((attempt, node.clone(), path));
+            }
+        }
+    }
+    let newest = files.iter().map(|(attempt, ..)| *attempt).max();
+    let attempt = wanted.attempt.or(newest);
+    let source = |(attempt, node, path): (Attempt, String, PathBuf)| Source {
+        title: format!("{node}, attempt {attempt}"),
+        path,
+        rank: wanted.rank,
+        stream: wanted.stream,
+    };
+    files.into_iter().filter(|(number, ..)| Some(*number) == attempt).map(source).collect()
+}
+
+/// The files that hold what is asked for, in the order in which they are shown. Where the journal is damaged, and does not
+/// say, what lies in the run directory is shown.
 pub fn sources(view: &RunView, wanted: &Wanted) -> Result<Vec<Source>, LogsError> {
+    match named(view, wanted) {
+        Err(error) if view.damage.is_some() => {
+            let found = found(view, wanted);
+            if found.is_empty() { Err(error) } else { Ok(found) }
+        }
+        result => result,
+    }
+}
+
+/// As the journal says.
+fn named(view: &RunView, wanted: &Wanted) -> Result<Vec<Source>, LogsError> {
     let opened = view.records.iter().rev().find(|r| matches!(r.body, Body::Attempt(_)));
     let newest = opened.map(|r| r.attempt).ok_or(LogsError::NoAttempt)?;
     let attempt = wanted.attempt.unwrap_or(newest);

@@ -59,7 +59,9 @@ fn beside_the_console(note: &Note) -> String {
         Note::GrantOver { attempt } => {
             format!("the grant of this node ran out: its ranks of attempt {attempt} are killed")
         }
-        Note::Spawned { attempt, rank, pid } => format!("rank {rank} of attempt {attempt} started, pid {pid}"),
+        Note::Spawned { attempt, rank, pid } => {
+            format!("rank {rank} of attempt {attempt} started, pid {pid}")
+        }
         Note::RankEnded { attempt, rank, how, ours } => {
             let ours = if *ours { ", stopped by relight" } else { "" };
             format!("rank {rank} of attempt {attempt} ended: {how}{ours}")
@@ -72,7 +74,6 @@ fn beside_the_console(note: &Note) -> String {
         }
         Note::Said { text } => text.clone(),
         Note::UnknownOp { .. } => "an answer came that nobody waits for any more".to_owned(),
-        Note::StoreTrouble { text, .. } => format!("the run directory cannot be written: {text}"),
         // The console has words for these.
         Note::AgentReturned { .. }
         | Note::GrantRanOut { .. }
@@ -82,14 +83,21 @@ fn beside_the_console(note: &Note) -> String {
         | Note::NodeDirty { .. }
         | Note::WaitingForNodes { .. }
         | Note::SlotFilled { .. }
+        | Note::LastCall { .. }
+        | Note::Resized { .. }
+        | Note::CameLate { .. }
         | Note::StopRequested { .. }
         | Note::AllStopped { .. }
         | Note::NotWaitedFor { .. }
+        | Note::StoreTrouble { .. }
         | Note::StoreBack { .. }
         | Note::LogsDisabled { .. }
+        | Note::StoreLate { .. }
+        | Note::RendezvousStore { .. }
         | Note::LogsLost { .. }
         | Note::StoodDown { .. }
         | Note::LeaderGone { .. }
+        | Note::NoPlace { .. }
         | Note::GaveUp { .. } => String::new(),
     }
 }
@@ -98,6 +106,9 @@ fn decided(decision: &Decision) -> String {
     match decision {
         Decision::Restart => "the ranks are started again on the same nodes".to_owned(),
         Decision::Replace { nodes } => format!("the ranks are started again without {}", names(nodes)),
+        Decision::Shrink { nodes } => {
+            format!("the ranks are started again on fewer nodes, without {}", names(nodes))
+        }
         Decision::Stop { code } => format!("the run ends with exit code {code}"),
     }
 }

@@ -59,6 +59,10 @@ pub fn decision(decision: &Decision) -> String {
             let nodes: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
             format!("restart without {}", nodes.join(", "))
         }
+        Decision::Shrink { nodes } => {
+            let nodes: Vec<&str> = nodes.iter().map(|n| n.as_str()).collect();
+            format!("restart with fewer nodes, without {}", nodes.join(", "))
+        }
         Decision::Stop { code } => format!("stop with exit code {code}"),
     }
 }

@@ -187,7 +187,8 @@ mod tests {
         let written = status().wall_ms;
         let said = |view: &RunView, alive, now: u64| {
             let text = render(view, "r1", alive, now, false, &Clock::utc()).text;
-            text.lines().map(str::trim)
+            text.lines()
+                .map(str::trim)
                 .filter(|l| l.starts_with("state ") || l.starts_with("last word"))
                 .collect::<Vec<_>>()
                 .join("\n")
@@ -198,7 +199,12 @@ mod tests {
         insta::assert_snapshot!(said(&view, Alive::Yes, written + 130_000), @"state     runs (for 2 min 29 s)");
         let gave_up = |at: u64| {
             let silent = std::time::Duration::from_secs(36);
-            let note = Note::GaveUp { leader: Some(crate::domain::ids::NodeName::new("n01")), first: true, silent, speaks: true };
+            let note = Note::GaveUp {
+                leader: Some(crate::domain::ids::NodeName::new("n01")),
+                first: true,
+                silent,
+                speaks: true,
+            };
             EventLine { wall_ms: at, node: crate::domain::ids::NodeName::new("n02"), note }.to_line()
         };
         // One node gave up early: the others go on.

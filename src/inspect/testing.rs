@@ -47,7 +47,7 @@ fn world(cause: Cause) -> Body {
         members: vec![member(1), member(2)],
         spares: vec![],
         voters: vec![node(1), node(2)],
-        master: Offer { address: "n01".into(), port: 20_001 },
+        master: Offer { address: "n01".into(), port: 20_001, hosted: false },
         resume: None,
         cause,
     })

@@ -133,6 +133,7 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
             line("process", &format!("pid {}, local rank {} on {}", first.pid, first.local_rank, first.node));
         }
     }
+    line("noted in", &case.first.map(|first| harmless(&first.error_file)).unwrap_or_default());
     if let Some(ran) = case.ran_ms {
         let never = case.first.is_some_and(|first| matches!(first.exit, ExitKind::NeverStarted { .. }));
         // Else 0 says that nobody saw its start.

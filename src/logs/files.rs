@@ -138,13 +138,7 @@ impl Filtered {
     }
 
     /// Adds a piece of a line that matches.
-    pub(super) fn line(
-        &mut self,
-        owner: Owner,
-        prefix: &[u8],
-        piece: Piece<'_>,
-        trouble: &mut Trouble,
-    ) {
+    pub(super) fn line(&mut self, owner: Owner, prefix: &[u8], piece: Piece<'_>, trouble: &mut Trouble) {
         let at = &mut self.at;
         self.sink.compose(trouble, |buf| at.line(owner, prefix, piece, buf));
     }

@@ -117,7 +117,9 @@ impl LogSpec {
     #[must_use]
     pub fn filtered_file(&self, attempt: Attempt, stream: Stream) -> Option<PathBuf> {
         let wanted = !self.filters[stream.index()].is_empty();
-        self.attempt_dir(attempt).filter(|_| wanted).map(|d| d.join(format!("filtered_{}.log", stream.name())))
+        self.attempt_dir(attempt)
+            .filter(|_| wanted)
+            .map(|d| d.join(format!("filtered_{}.log", stream.name())))
     }
 
     /// Whether lines of this stream are looked at: as under torchrun those that `--tee` names.
@@ -129,7 +131,8 @@ impl LogSpec {
     /// Whether a line is written once more.
     #[must_use]
     pub fn matches(&self, stream: Stream, line: &[u8]) -> bool {
-        let holds = |text: &String| text.is_empty() || line.windows(text.len()).any(|part| part == text.as_bytes());
+        let holds =
+            |text: &String| text.is_empty() || line.windows(text.len()).any(|part| part == text.as_bytes());
         self.filters[stream.index()].iter().any(holds)
     }
 

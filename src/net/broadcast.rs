@@ -80,8 +80,8 @@ impl Broadcast {
 fn begin(frame: &ToAgent) -> Result<Vec<u8>, postcard::Error> {
     let ToAgent { term, n, msg } = frame;
     match msg {
-        AgentMsg::Welcome { answers, spec, leader, dead, forever, tail } => {
-            postcard::to_stdvec(&(term, n, 0_u32, answers, spec, leader, (dead, forever, tail.len())))
+        AgentMsg::Welcome { answers, store, spec, leader, dead, forever, tail } => {
+            postcard::to_stdvec(&(term, n, 0_u32, answers, (store, spec, leader, dead, forever), tail.len()))
         }
         AgentMsg::Start { attempt, life, .. } => postcard::to_stdvec(&(term, n, 2_u32, attempt, life)),
         AgentMsg::Committed(_) => postcard::to_stdvec(&(term, n, 4_u32)),
@@ -93,7 +93,7 @@ fn begin(frame: &ToAgent) -> Result<Vec<u8>, postcard::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::ids::{Attempt, Incarnation, NodeName, Seq, Slot, Term};
+    use crate::domain::ids::{Attempt, Incarnation, NodeName, Seq, Slot, StoreId, Term};
     use crate::domain::record::{Body, Kind, Member, Membership, Writer};
     use crate::domain::spec::RunSpec;
 
@@ -122,6 +122,7 @@ mod tests {
         });
         let welcome = |tail| AgentMsg::Welcome {
             answers: 300,
+            store: Some(StoreId::new("s")),
             spec: Box::new(RunSpec::default()),
             leader: Incarnation(u64::MAX),
             dead: vec![Incarnation(1), Incarnation(2)],

@@ -31,6 +31,13 @@ impl Secret {
         Ok(Self(random()?))
     }
 
+    /// The secret that follows from a text that people share.
+    #[must_use]
+    pub fn of_text(text: &[u8]) -> Self {
+        let digest = keyed(&[0; 32], &[b"relight text", text]).finalize().into_bytes();
+        Self(digest.into())
+    }
+
     /// Reads 64 hexadecimal digits; white space around them is allowed.
     pub fn from_hex(text: &str) -> Result<Self, NotASecret> {
         let text = text.trim().as_bytes();

@@ -373,6 +373,10 @@ mod tests {
         assert_eq!(due(looked, None), BootTime::from_millis(6_000));
         assert_eq!(due(looked, Some(BootTime::from_millis(9_000))), BootTime::from_millis(6_000));
         assert_eq!(due(looked, Some(BootTime::from_millis(5_200))), BootTime::from_millis(5_200));
-        assert_eq!(due(looked, Some(BootTime::from_millis(4_000))), BootTime::from_millis(4_000), "it is late");
+        assert_eq!(
+            due(looked, Some(BootTime::from_millis(4_000))),
+            BootTime::from_millis(4_000),
+            "it is late"
+        );
     }
 }

@@ -360,6 +360,7 @@ impl Life {
         let port = socket.local_addr().map_err(failed)?.port();
         let own = reachable(place);
         self.boot.node.address = own[0].to_string();
+        self.boot.node.addresses = own.iter().map(IpAddr::to_string).collect();
         self.boot.node.port = port;
         Ok((Some(socket), own.into_iter().map(|ip| SocketAddr::new(ip, port).to_string()).collect()))
     }

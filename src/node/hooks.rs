@@ -122,6 +122,9 @@ impl crate::agent::driver::Hooks for AgentHooks {
             && let Some(why) = self.line.refused()
         {
             self.teller.say(&format!("the last coordinator that answered: {why}"));
+            if self.line.is_direct() {
+                self.teller.say("hint: --secret-file and --rdzv-id must say the same on every machine");
+            }
         }
         self.teller.note(Who::Agent, note);
     }

@@ -223,6 +223,11 @@ impl Line {
         }
     }
 
+    /// Machines meet without Slurm.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.search.place.direct.is_some()
+    }
+
     /// Why the newest try to reach a coordinator failed, if it was answered at all.
     pub(crate) fn refused(&self) -> Option<String> {
         self.state.borrow().refused.clone()

@@ -138,7 +138,7 @@ impl Board {
             restarts: ledger.charged(),
             max_restarts: ledger.spec().and_then(|s| s.max_restarts),
             incident: ledger.next_incident().checked_sub(1),
-            waiting: None,
+            waiting: coordinator.waits_for(),
             nodes: nodes.collect(),
             agent_process: Some(state.agent),
             rank_processes: Vec::new(),

@@ -2,7 +2,7 @@
 //! one where the old one left off.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ const ROOM: usize = MAX_UNANSWERED - 32;
 const RESTART_PAUSE: Duration = Duration::from_millis(200);
 /// So many workers in a row that do not open the run directory are enough.
 const OPEN_TRIES: u32 = 3;
+/// Between two tries of an append that could not be begun.
+const AGAIN: Duration = Duration::from_secs(1);
 /// Event lines are gathered for so long.
 const GATHER: Duration = Duration::from_millis(20);
 
@@ -150,7 +152,9 @@ pub(crate) struct StoreTask {
     wake: Rc<tokio::sync::Notify>,
     /// Where answers to appends go, once there is a coordinator.
     coordinator: Rc<RefCell<Option<mpsc::UnboundedSender<Event>>>>,
-    appends: BTreeSet<Op>,
+    appends: BTreeMap<Op, Box<Record>>,
+    /// Those that the worker could not even begin, and when they are asked for again.
+    refused: VecDeque<(Instant, Op)>,
     open: Option<oneshot::Sender<Result<Box<Opened>, Refusal>>>,
     aside: Option<oneshot::Sender<Result<std::path::PathBuf, Refusal>>>,
     hint: Option<oneshot::Sender<Option<Hint>>>,
@@ -181,7 +185,8 @@ pub(crate) fn start(
         events,
         wake,
         coordinator,
-        appends: BTreeSet::new(),
+        appends: BTreeMap::new(),
+        refused: VecDeque::new(),
         open: None,
         aside: None,
         hint: None,
@@ -217,12 +222,21 @@ impl StoreTask {
                     self.replace().await;
                 }
                 () = self.wake.notified(), if flush_at.is_none() => flush_at = Some(Instant::now() + GATHER),
+                () = sleep_until(self.refused.front().map_or_else(far, |(at, _)| *at)) => self.repeat(),
                 () = sleep_until(flush_at.unwrap_or_else(far)), if flush_at.is_some() => {
                     flush_at = None;
                     self.flush_events();
                 }
             }
             self.finish_if_done();
+        }
+    }
+
+    /// Asks once more for an append that was refused: its bytes stay the same.
+    fn repeat(&mut self) {
+        let Some((_, op)) = self.refused.pop_front() else { return };
+        if let Some(record) = self.appends.get(&op).cloned() {
+            self.ask(Request::Append { op, record, again: true });
         }
     }
 
@@ -255,7 +269,7 @@ impl StoreTask {
                 self.ask(Request::Probe { op, name });
             }
             Job::Append(op, record) => {
-                self.appends.insert(op);
+                self.appends.insert(op, record.clone());
                 self.ask(Request::Append { op, record, again: false });
             }
             Job::Write(path, bytes) => {
@@ -332,7 +346,14 @@ impl StoreTask {
                 self.tell(Event::Appended { op, outcome });
             }
             Response::Trouble { text, .. } => self.trouble(&text),
-            Response::Failed { op, .. } => drop(self.probes.remove(&op)),
+            Response::Failed { op, text, .. } => {
+                drop(self.probes.remove(&op));
+                if self.appends.contains_key(&op) {
+                    // Not even begun: no other answer comes.
+                    self.trouble(&text);
+                    self.refused.push_back((Instant::now() + AGAIN, op));
+                }
+            }
             Response::Records(_)
             | Response::ReadIs { .. }
             | Response::Nonce { .. }

@@ -339,7 +339,9 @@ fn long_rule(option: &str, name: &str) -> Result<Option<Rule>, LineError> {
 }
 
 /// The rule of a word, and option and value where both stand in it.
-fn find(word: &str) -> Result<(Option<Rule>, Option<(String, String)>), LineError> {
+type Found = (Option<Rule>, Option<(String, String)>);
+
+fn find(word: &str) -> Result<Found, LineError> {
     if let Some(long) = word.strip_prefix("--") {
         let (name, value) = match long.split_once('=') {
             Some((name, value)) => (name, Some((format!("--{name}"), value.to_owned()))),

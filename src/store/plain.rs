@@ -93,7 +93,9 @@ mod tests {
     #[test]
     fn only_places_of_ours_are_written() {
         let dir = Path::new("/run");
-        for good in ["result.json", "status.json", "coordinator", "incidents/0003/why.json", "agents/n01.jsonl"] {
+        for good in
+            ["result.json", "status.json", "coordinator", "incidents/0003/why.json", "agents/n01.jsonl"]
+        {
             assert_eq!(resolve(dir, good), Some(dir.join(good)));
         }
         for bad in [

@@ -19,6 +19,7 @@ use super::{hint, nonce, plain};
 use crate::domain::append::{Append, AppendEffect, AppendEvent, Found, Outcome, TroubleKind};
 use crate::domain::ids::{Op, Seq, StoreId};
 use crate::domain::mutant::Mutants;
+use crate::domain::note::DAMAGED;
 use crate::domain::outbox::{Machine as _, Outbox};
 use crate::domain::record::Record;
 use crate::domain::time::{BootTime, Now};
@@ -365,7 +366,7 @@ impl Worker {
             }
             Ok(Read::Absent) => Found::Absent,
             Ok(Read::Unreadable(why)) => {
-                let text = format!("record {seq} cannot be read: {why}");
+                let text = format!("{DAMAGED}record {seq} cannot be read: {why}");
                 self.remember(Failure { kind: TroubleKind::Unreadable, text });
                 Found::Unreadable
             }

@@ -27,7 +27,7 @@ use crate::net::session::{Identity, Role};
 use crate::slurm::ask::{Slurm, told};
 use crate::slurm::children::Children;
 use crate::sys::ready::Ready;
-use crate::sys::signals::{Received, Signals, number};
+use crate::sys::signals::{self, Received, Signals, number};
 use crate::sys::spawn::{SpawnRequest, Stdin};
 use crate::sys::{clock, random};
 
@@ -51,6 +51,7 @@ struct Ears {
 
 impl Ears {
     fn new() -> io::Result<Self> {
+        signals::hold_off_strays();
         let signals = Signals::catch(&CAUGHT)?;
         let ready = Ready::new(signals.as_fd().try_clone_to_owned()?)?;
         Ok(Self { signals, ready })

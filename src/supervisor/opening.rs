@@ -12,6 +12,7 @@ use crate::domain::ids::RunId;
 use crate::domain::ledger::Ledger;
 use crate::domain::record::{Outcome, Record};
 use crate::domain::spec::JobRef;
+use crate::domain::suggest::quoted;
 use crate::domain::takeover::{self, Claim, Claimant, Inquiry, Verdict};
 use crate::net::secret::Secret;
 use crate::slurm::ask::Slurm;
@@ -82,7 +83,7 @@ pub(super) async fn open(
                 let sentence = format!("run {id} is already running on this node{by}");
                 Err(Stop::refused(
                     &sentence,
-                    &format!("see it: relight status {id}; for another run: --run-id ID"),
+                    &format!("see it: relight status {}; for another run: --run-id ID", quoted(id.as_str())),
                 ))
             }
         },

@@ -82,7 +82,7 @@ impl Epoll {
             // Up, so that nobody wakes just before it is time.
             Some(timeout) => {
                 let ms = timeout.as_millis() + u128::from(!timeout.is_zero());
-                EpollTimeout::try_from(u16::try_from(ms).unwrap_or(u16::MAX)).unwrap_or(EpollTimeout::ZERO)
+                EpollTimeout::from(u16::try_from(ms).unwrap_or(u16::MAX))
             }
         };
         let count = match self.epoll.wait(&mut self.events, timeout) {

@@ -4,6 +4,8 @@ use std::io;
 
 use nix::libc;
 
+use super::spawn::Nofile;
+
 /// Ends the process at once: no destructor, no flush, no wait for another thread.
 pub fn exit_now(code: i32) -> ! {
     // SAFETY: `_exit` takes a number and does not return.
@@ -66,4 +68,17 @@ pub fn kill_group(group: i32, signal: i32) -> io::Result<()> {
     }
     // SAFETY: two numbers.
     if unsafe { libc::kill(-group, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets this process open at least so many files, or as many as it may at most. What it could open before, where
+/// that was changed; `None`: it is as it was.
+pub fn raise_nofile(wanted: u64) -> Option<Nofile> {
+    let resource = nix::sys::resource::Resource::RLIMIT_NOFILE;
+    let (soft, hard) = nix::sys::resource::getrlimit(resource).ok()?;
+    let raised = wanted.min(hard);
+    if soft >= raised {
+        return None;
+    }
+    nix::sys::resource::setrlimit(resource, raised, hard).ok()?;
+    Some(Nofile { soft, hard })
 }

@@ -80,6 +80,30 @@ pub fn is_ignored(signal: i32) -> bool {
     rc == 0 && old.sa_sigaction == libc::SIG_IGN
 }
 
+/// Signals that would end this process unheard, and that nobody sends for a reason: timers that a parent left
+/// running, real-time signals. They wait for ever from now on; what is spawned starts with a mask of its own. What a
+/// fault of this process raises cannot be held off, nor KILL and STOP.
+pub fn hold_off_strays() {
+    const STRAY: [i32; 7] = [
+        libc::SIGALRM,
+        libc::SIGVTALRM,
+        libc::SIGPROF,
+        libc::SIGSTKFLT,
+        libc::SIGIO,
+        libc::SIGPWR,
+        libc::SIGXCPU,
+    ];
+    // SAFETY: the set is initialised by sigemptyset before it is used; the numbers are signals.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        for signal in STRAY.into_iter().chain(libc::SIGRTMIN()..=libc::SIGRTMAX()) {
+            libc::sigaddset(&raw mut set, signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
 // A launcher that blocks signals in its own threads hands that mask on to us.
 fn unblock(signals: &[i32]) {
     // SAFETY: the set is initialised by sigemptyset before it is used; the numbers were checked.
@@ -140,6 +164,16 @@ mod tests {
         assert_eq!(got, vec![own]);
         assert!(signals.pending().is_empty());
         assert!(!poll::readable(signals.as_fd(), Some(Duration::ZERO)).unwrap());
+    }
+
+    #[test]
+    fn strays_end_nobody() {
+        hold_off_strays();
+        let strays = [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGXCPU, libc::SIGIO];
+        for signal in strays.into_iter().chain([libc::SIGRTMIN(), libc::SIGRTMIN() + 5, libc::SIGRTMAX()]) {
+            // SAFETY: to this thread alone, which has just held them off; others of this test process have not.
+            assert_eq!(unsafe { libc::raise(signal) }, 0);
+        }
     }
 
     #[test]

@@ -100,9 +100,11 @@ mod tests {
             let (socket, shared) = if cpu < 2 { ("0\n", "0-1\n") } else { ("1\n", "2-3\n") };
             write(root, &format!("{base}/topology/physical_package_id"), socket);
             write(root, &format!("{base}/topology/thread_siblings_list"), &format!("{cpu}\n"));
-            for (index, kind, level, list) in
-                [(0, "Data", "1", format!("{cpu}\n")), (1, "Instruction", "9", "0-3\n".into()), (2, "Unified", "3", shared.into())]
-            {
+            for (index, kind, level, list) in [
+                (0, "Data", "1", format!("{cpu}\n")),
+                (1, "Instruction", "9", "0-3\n".into()),
+                (2, "Unified", "3", shared.into()),
+            ] {
                 write(root, &format!("{base}/cache/index{index}/type"), &format!("{kind}\n"));
                 write(root, &format!("{base}/cache/index{index}/level"), &format!("{level}\n"));
                 write(root, &format!("{base}/cache/index{index}/shared_cpu_list"), &list);

@@ -80,7 +80,8 @@ pub struct Server {
 pub fn listen(address: IpAddr, port: u16) -> io::Result<Listening> {
     let listener = match listen_on(address, port) {
         Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {
-            let any = if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+            let any =
+                if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
             listen_on(any, port)?
         }
         other => other?,
@@ -128,8 +129,12 @@ impl Listening {
 /// Who may come.
 fn members(places: &[Place], listens: IpAddr) -> BTreeSet<IpAddr> {
     let told = places.iter().flat_map(|place| place.addresses.iter().copied());
-    let own = addresses::own().into_iter().chain([listens, Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
-    told.chain(own).map(|address| address.to_canonical()).filter(|address| !address.is_unspecified()).collect()
+    let own =
+        addresses::own().into_iter().chain([listens, Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]);
+    told.chain(own)
+        .map(|address| address.to_canonical())
+        .filter(|address| !address.is_unspecified())
+        .collect()
 }
 
 impl Server {

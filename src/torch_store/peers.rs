@@ -72,8 +72,12 @@ impl Peers {
         if self.free.pop().is_none() {
             self.rows.push(Peer::default());
         }
-        self.rows[number as usize] =
-            Peer { stream: Some(stream), from: Some(from), interest: Some(Interest::READ), ..Peer::default() };
+        self.rows[number as usize] = Peer {
+            stream: Some(stream),
+            from: Some(from),
+            interest: Some(Interest::READ),
+            ..Peer::default()
+        };
         Ok(Conn(number))
     }
 
@@ -115,7 +119,9 @@ impl Peer {
         let Some(stream) = &mut self.stream else { return Ok(None) };
         match stream.read(buffer) {
             Ok(length) => Ok(Some(length)),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(None),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

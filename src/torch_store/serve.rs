@@ -146,7 +146,12 @@ impl Serving {
                 Ok((stream, from)) => (stream, from.ip().to_canonical()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // What came is gone again, or was never there.
-                Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted
+                    ) =>
+                {
                     continue;
                 }
                 Err(error) => return self.pause(error.to_string()),

@@ -1,1 +1,246 @@
-//! x
+//! The server over real sockets, with clients that know nothing but bytes.
+
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::{Limits, Opening, Server, Told, listen};
+use crate::domain::torch_store::{MAGIC, MOST_KEY, MOST_VALUE, STOP_WAITING, WAIT_CANCELED};
+use crate::sys::process::raise_nofile;
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn serve(world: u32) -> (Server, Receiver<Told>) {
+    let (tell, told) = channel();
+    let opening = Opening {
+        places: Vec::new(),
+        world,
+        limits: Limits::default(),
+        tell: Box::new(move |word| {
+            let _ = tell.send(word);
+        }),
+    };
+    let server = listen(IpAddr::from([127, 0, 0, 1]), 0).unwrap().serve(opening).unwrap();
+    (server, told)
+}
+
+struct Client(TcpStream);
+
+fn text(bytes: &[u8]) -> Vec<u8> {
+    [&(bytes.len() as u64).to_le_bytes()[..], bytes].concat()
+}
+
+fn ask(opcode: u8, strings: &[&[u8]]) -> Vec<u8> {
+    let strings: Vec<u8> = strings.iter().flat_map(|string| text(string)).collect();
+    [&[opcode][..], &strings].concat()
+}
+
+fn set(key: &[u8], value: &[u8]) -> Vec<u8> {
+    ask(1, &[key, value])
+}
+
+fn wait(key: &[u8]) -> Vec<u8> {
+    [&[6][..], &1_u64.to_le_bytes(), &text(key)].concat()
+}
+
+impl Client {
+    /// As torch 2.1 comes: without a ping.
+    fn new(server: &Server) -> Self {
+        let stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_write_timeout(Some(PATIENCE)).unwrap();
+        let mut client = Self(stream);
+        client.send(&[&[0][..], &MAGIC.to_le_bytes()].concat());
+        client
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    fn read(&mut self, length: usize) -> Vec<u8> {
+        let mut bytes = vec![0; length];
+        self.0.read_exact(&mut bytes).unwrap();
+        bytes
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        let length = u64::from_le_bytes(self.read(8).try_into().unwrap());
+        self.read(usize::try_from(length).unwrap())
+    }
+
+    fn get(&mut self, key: &[u8]) -> Vec<u8> {
+        self.send(&ask(3, &[key]));
+        self.value()
+    }
+
+    fn count(&mut self) -> u64 {
+        self.send(&[7]);
+        u64::from_le_bytes(self.read(8).try_into().unwrap())
+    }
+
+    /// The server closed it without another byte.
+    fn assert_closed(mut self) {
+        let mut byte = [0];
+        match self.0.read(&mut byte) {
+            Ok(0) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+            other => panic!("not closed: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_request_may_come_byte_by_byte_and_many_at_once() {
+    let (server, _told) = serve(1);
+    let mut client = Client::new(&server);
+    for byte in set(b"/k", b"value") {
+        client.send(&[byte]);
+    }
+    let many = [ask(3, &[b"/k"]), set(b"/k", b"other"), ask(3, &[b"/k"]), vec![13, 1, 2, 3, 4]].concat();
+    client.send(&many);
+    assert_eq!((client.value(), client.value()), (b"value".to_vec(), b"other".to_vec()));
+    assert_eq!(client.read(4), [1, 2, 3, 4]);
+}
+
+#[test]
+fn what_is_no_request_closes_its_own_connection_alone() {
+    let (server, told) = serve(1);
+    let mut good = Client::new(&server);
+    good.send(&set(b"/k", b"v"));
+    let long_key = [&[3][..], &(MOST_KEY + 1).to_le_bytes()].concat();
+    let long_value = [ask(1, &[b"/k"]), (MOST_VALUE + 1).to_le_bytes().to_vec()].concat();
+    let many_keys = [&[5][..], &131_073_u64.to_le_bytes()].concat();
+    let no_number = [ask(4, &[b"/k"]), 1_u64.to_le_bytes().to_vec()].concat();
+    for bad in [vec![19], vec![255], long_key, long_value, many_keys, no_number, vec![0, 0, 0, 0, 0]] {
+        let mut client = Client::new(&server);
+        client.send(&bad);
+        client.assert_closed();
+        assert!(matches!(told.recv_timeout(PATIENCE).unwrap(), Told::Closed(..)), "{bad:?}");
+    }
+    for first in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 1, 2, 3, 4], &[7]] {
+        let mut stream = TcpStream::connect(server.address()).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(first).unwrap();
+        Client(stream).assert_closed();
+    }
+    assert_eq!(good.get(b"/k"), b"v");
+}
+
+#[test]
+fn the_largest_value_and_a_hundred_thousand_keys() {
+    let (server, _told) = serve(1);
+    let mut client = Client::new(&server);
+    let large = vec![7; usize::try_from(MOST_VALUE).unwrap()];
+    client.send(&set(b"/large", &large));
+    assert!(client.get(b"/large") == large);
+    let pairs: Vec<u8> =
+        (0..100_000).flat_map(|n| [text(format!("/key/{n}").as_bytes()), text(b"v")].concat()).collect();
+    client.send(&[&[11][..], &100_000_u64.to_le_bytes(), &pairs].concat());
+    assert_eq!(client.count(), 100_001);
+    assert_eq!(client.get(b"/key/99999"), b"v");
+    client.send(&[17]);
+    assert_eq!(u64::from_le_bytes(client.read(8).try_into().unwrap()), 100_001);
+    assert_eq!((client.value(), client.value()), (b"/key/0".to_vec(), b"/key/1".to_vec()));
+}
+
+#[test]
+fn who_does_not_read_keeps_nobody_waiting() {
+    let (server, _told) = serve(1);
+    let mut slow = Client::new(&server);
+    let large = vec![7; usize::try_from(MOST_VALUE).unwrap()];
+    slow.send(&set(b"/large", &large));
+    let questions = 40;
+    for _ in 0..questions {
+        slow.send(&ask(3, &[b"/large"]));
+    }
+    let mut other = Client::new(&server);
+    for number in 0_u32..200 {
+        other.send(&set(b"/n", &number.to_le_bytes()));
+        assert_eq!(other.get(b"/n"), number.to_le_bytes());
+    }
+    // What it asked for comes all the same, once it reads.
+    for _ in 0..questions {
+        assert!(slow.value() == large);
+    }
+    assert_eq!(slow.get(b"/n"), 199_u32.to_le_bytes());
+}
+
+#[test]
+fn waits_end_with_the_key_with_a_cancel_and_with_the_connection() {
+    let (server, _told) = serve(1);
+    let (mut first, mut second, mut third) =
+        (Client::new(&server), Client::new(&server), Client::new(&server));
+    first.send(&wait(b"/k"));
+    second.send(&wait(b"/k"));
+    drop(second);
+    third.send(&wait(b"/never"));
+    third.send(&[12]);
+    assert_eq!(third.read(1), [WAIT_CANCELED]);
+    third.send(&set(b"/k", b"v"));
+    assert_eq!(first.read(1), [STOP_WAITING]);
+    assert_eq!(first.get(b"/k"), b"v");
+}
+
+#[test]
+fn thousands_of_clients_meet_at_a_barrier() {
+    let clients = 2_000_u32;
+    raise_nofile(u64::from(clients) * 2 + 512);
+    let (server, told) = serve(clients);
+    let mut all = Vec::new();
+    for _ in 0..clients {
+        let Ok(stream) = TcpStream::connect(server.address()) else { break };
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        all.push(Client(stream));
+        let client = all.last_mut().unwrap();
+        client.send(&[&[0][..], &MAGIC.to_le_bytes(), &ask(4, &[b"init/"]), &1_u64.to_le_bytes()].concat());
+    }
+    if all.len() < clients as usize {
+        eprintln!("skipped: {} files may be open, {} are needed (ulimit -n)", all.len(), clients * 2);
+        return;
+    }
+    let world = i64::from(clients).to_le_bytes();
+    for client in &mut all {
+        client.read(8);
+        client.send(&[ask(18, &[b"/all"]), world.to_vec()].concat());
+    }
+    for client in &mut all {
+        assert_eq!(client.read(1), [STOP_WAITING]);
+    }
+    let mut last = None;
+    while last != Some(clients) {
+        match told.recv_timeout(PATIENCE) {
+            Ok(Told::Reach(reach)) => last = Some(reach.there),
+            other => panic!("{other:?} after {last:?} of {clients}"),
+        }
+    }
+    drop(server);
+    all.remove(0).assert_closed();
+}
+
+#[test]
+fn strangers_are_refused_and_told() {
+    let (server, told) = serve(1);
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    let stranger = IpAddr::from([127, 0, 0, 77]);
+    socket.bind(&SocketAddr::new(stranger, 0).into()).unwrap();
+    socket.connect(&server.address().into()).unwrap();
+    let stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    Client(stream).assert_closed();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Told::Stranger(stranger));
+}
+
+#[test]
+fn who_comes_before_the_store_is_open_waits() {
+    let listening = listen(IpAddr::from([127, 0, 0, 1]), 0).unwrap();
+    let mut stream = TcpStream::connect(listening.address().unwrap()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(&[&[0][..], &MAGIC.to_le_bytes(), &[13, 5, 6, 7, 8]].concat()).unwrap();
+    let opening = Opening { places: Vec::new(), world: 1, limits: Limits::default(), tell: Box::new(|_| ()) };
+    let _server = listening.serve(opening).unwrap();
+    assert_eq!(Client(stream).read(4), [5, 6, 7, 8]);
+}

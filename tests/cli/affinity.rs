@@ -31,7 +31,8 @@ fn ranks_run_on_their_cpus() {
         let output = command.env("PATH", "/usr/bin:/bin").env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         for (rank, cpus) in want.iter().enumerate() {
-            let line = text.lines().find_map(|line| line.strip_prefix(&format!("{rank}: Cpus_allowed_list:")));
+            let line =
+                text.lines().find_map(|line| line.strip_prefix(&format!("{rank}: Cpus_allowed_list:")));
             let line = line.unwrap_or_else(|| panic!("{text}{}", String::from_utf8_lossy(&output.stderr)));
             let got: Vec<u32> = relight::domain::numa::cpu_list(line).into_iter().collect();
             assert_eq!(&got, cpus, "{way:?}: {text}");

@@ -16,13 +16,16 @@ exec \"$@\"
 ";
 
 /// Settings that may differ: names, what has no effect, and the default of restarts.
-const MAY_DIFFER: [&str; 12] = [
+const MAY_DIFFER: [&str; 15] = [
     "run-id",
     "role",
     "log-line-prefix-template",
     "run-dir",
     "rdzv-backend",
     "rdzv-endpoint",
+    "master-addr",
+    "master-port",
+    "node-rank",
     "rdzv-conf",
     "spares",
     "monitor-interval",
@@ -58,6 +61,8 @@ fn plan(home: &Home, line: &str, in_job: bool) -> Value {
     if in_job {
         command.env("SLURM_JOB_ID", "77").env("SLURM_JOB_NODELIST", "n[1-2]").env("SLURM_NNODES", "2");
         command.env("SLURM_SUBMIT_DIR", home.path()).env("SLURM_JOB_CPUS_PER_NODE", "4(x2)");
+        // As slurmd gives it to a batch script.
+        command.env("SLURM_PROCID", "0");
     }
     let output = command.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
@@ -94,7 +99,9 @@ fn both_lines_of_a_pair_start_the_same() {
         assert_eq!(old_ranks.len(), new_ranks.len(), "{before}\n{after}");
         for (old, new) in old_ranks.iter().zip(&new_ranks) {
             assert_eq!(old["argv"], new["argv"], "{before}\n{after}");
-            for name in ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS"] {
+            for name in
+                ["RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "OMP_NUM_THREADS"]
+            {
                 assert_eq!(old["env"][name], new["env"][name], "{name}: {before}\n{after}");
             }
         }

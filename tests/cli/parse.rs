@@ -27,7 +27,6 @@ fn meaning(called_as: &str, words: &[&str]) -> Result<Args, String> {
 fn line(args: &Args) -> String {
     let mut words: Vec<String> =
         args.values.iter().map(|(key, value)| format!("{}={value}", key.name())).collect();
-    words.extend(args.ignored.iter().map(|name| format!("!{name}")));
     words.push("|".to_owned());
     words.extend(args.program.clone());
     words.extend(args.args.clone());
@@ -59,7 +58,7 @@ fn torchruns_rules() {
         ("--stand --nn 1 --nproc 2 x.py", "standalone=1 nnodes=1 nproc-per-node=2 | x.py"),
         (
             "--local-r 0 --rdzv-en h:1 --master-p 1 x.py",
-            "local-ranks-filter=0 rdzv-endpoint=h:1 !master-port | x.py",
+            "local-ranks-filter=0 rdzv-endpoint=h:1 master-port=1 | x.py",
         ),
         ("--rdzv_i 7 x.py", "run-id=7 | x.py"),
         // What torchrun takes for its own is that, though options of ours begin so.
@@ -116,7 +115,8 @@ fn under_the_name_torchrun() {
 
 #[test]
 fn every_setting_can_be_typed() {
-    let flags = [Key::Standalone, Key::Module, Key::NoPython, Key::RunPath, Key::VirtualLocalRank];
+    let flags =
+        [Key::Standalone, Key::Module, Key::NoPython, Key::RunPath, Key::VirtualLocalRank, Key::Insecure];
     for key in Key::ALL {
         let (word, want) = if flags.contains(&key) {
             (format!("--{}", key.name()), "1")

@@ -55,11 +55,12 @@ fn a_grant_that_ends_kills_the_ranks_of_a_stopped_agent() {
     let ranks = below_the_agent(&running, 2 * 5);
     let agent = running.agent().expect("an agent runs below the guardian");
     signal(agent, Signal::SIGSTOP);
-    let stopped = Instant::now();
+    // By the guardian, with the grant; a busy machine may take its time.
     gone(&ranks, GRANT * 4);
-    let took = stopped.elapsed();
-    eprintln!("all ranks gone after {took:?}");
-    assert!(took < GRANT + Duration::from_secs(1), "{took:?}");
+    wait_for("the guardian to say so", LONG, || {
+        let said = std::fs::read_to_string(job.scene.path("stderr")).unwrap_or_default();
+        if said.contains("this node's grant ran out") { Ok(()) } else { Err(said) }
+    });
     assert_eq!(procfs::read(agent).map(|p| p.state), Some('T'), "the agent itself is left alone");
     signal(agent, Signal::SIGCONT);
     let (_, journal) = job.finishes(running, LONG);
@@ -93,6 +94,22 @@ fn an_agent_that_stays_stopped_without_a_grant_is_started_again() {
     {
         assert!(ended.stderr.contains(sentence), "{}", ended.stderr);
     }
+}
+
+#[test]
+fn signals_of_no_meaning_end_no_guardian() {
+    let job = Job::new(2, 100);
+    let running = job.command(&["--max-restarts=0"], &["--step-time=0.02"]).spawn();
+    job.reaches(0, 1, 5);
+    // SIGRTMIN to SIGRTMAX have no name in nix.
+    for number in [14, 16, 24, 26, 27, 29, 30, 34, 35, 50, 64] {
+        let sent = std::process::Command::new("kill")
+            .args([format!("-{number}"), running.pid().to_string()])
+            .status();
+        assert!(sent.is_ok_and(|status| status.success()), "{number}");
+    }
+    let (_, journal) = job.finishes(running, LONG);
+    assert_eq!(journal.attempts.len(), 1);
 }
 
 /// Two ranks that ignore TERM, stopped with this grace; the agent, once they are being stopped.

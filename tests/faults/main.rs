@@ -20,6 +20,7 @@ mod run;
 mod scenario;
 mod sessions;
 mod soak;
+mod store;
 mod torchrun;
 
 use std::time::Duration;

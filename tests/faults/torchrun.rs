@@ -40,25 +40,36 @@ fn until(scene: &Scene, stream: &str, times: usize, text: &str) {
     });
 }
 
-/// Rank 0 hosts a store as torch's would be hosted, with what it is told in it; the others read it.
+/// Rank 0 hosts a store, as torch's would be hosted, where the launcher does not. A word of the attempt before that could
+/// be found in it would be one too many.
 const STORE: &str = "\
-import os, socket, sys, time
-attempt, rank = os.environ['TORCHELASTIC_RESTART_COUNT'], int(os.environ['RANK'])
+import os, socket, struct, sys, time
+attempt, rank = int(os.environ['TORCHELASTIC_RESTART_COUNT']), int(os.environ['RANK'])
 place = (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))
-if rank == 0:
-    server = socket.create_server(place)
-    for _ in range(2):
-        server.accept()[0].sendall(attempt.encode())
-else:
+hosted = os.environ['TORCHELASTIC_USE_AGENT_STORE'] == 'True'
+def connect():
     while True:
         try:
-            peer = socket.create_connection(place, 1)
-            break
+            return socket.create_connection(place, 5)
         except OSError:
             time.sleep(0.01)
-    assert peer.recv(9).decode() == attempt, 'the store of another attempt'
-print(f'attempt {attempt} rank {rank} port {place[1]}', flush=True)
-if int(attempt) < 3:
+def text(of):
+    return struct.pack('<Q', len(of)) + of.encode()
+if hosted:
+    peer = connect()
+    # VALIDATE; CHECK of a key of the attempt before; SET of one of this attempt.
+    peer.sendall(struct.pack('<BI', 0, 0x3C85F7CE) + struct.pack('<BQ', 5, 1) + text(f'attempt {attempt - 1}'))
+    assert peer.recv(1) == b'\\x01', 'the store of another attempt'
+    peer.sendall(struct.pack('<B', 1) + text(f'attempt {attempt}') + text('x'))
+elif rank == 0:
+    server = socket.create_server(place)
+    for _ in range(2):
+        server.accept()[0].sendall(str(attempt).encode())
+else:
+    assert connect().recv(9).decode() == str(attempt), 'the store of another attempt'
+# In one write: what several ranks print at once is not torn by us, and not mended either.
+os.write(1, f'attempt {attempt} rank {rank} port {place[1]}\\n'.encode())
+if attempt < 3:
     if rank == 1:
         sys.exit(7)
     time.sleep(120)
@@ -123,7 +134,7 @@ fn t07_a_rank_that_crashes_leaves_none_of_its_children() {
 #[test]
 fn t08_usr1_and_usr2_cost_the_run_nothing() {
     let job = Job::new(2, 60);
-    let mut running = job.command(&["--max-restarts=0"], &["--step-time=0.02"]).spawn();
+    let mut running = job.command(&["--max-restarts=0", "--rdzv-store=rank0"], &["--step-time=0.02"]).spawn();
     let pid = running.pid();
     // From the first moment on, long before ranks are there. The very first instants are exec's.
     wait_for("an agent", LONG, || running.agent().ok_or_else(|| "none".to_owned()));

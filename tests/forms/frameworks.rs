@@ -26,7 +26,8 @@ fn jax_finds_its_ranks() {
     let Some(python) = jax::python() else { return };
     let job = Job::new(2);
     let mut command = job.run(JAX);
-    command.env("PYTHON_EXEC", python);
+    // The port of the coordinator is rank 0's to listen on.
+    command.env("PYTHON_EXEC", python).env("RELIGHT_RDZV_STORE", "rank0");
     command.env("SLURM_NTASKS_PER_NODE", "2").env("SLURM_NTASKS", "4");
     let ended = command.spawn().wait(LONG);
     assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);

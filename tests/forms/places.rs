@@ -44,6 +44,11 @@ fn a_run_lies_beside_the_output_of_the_job() {
     assert!(look(job.relight(), &["status"]).contains("finished"));
     let shown = look(job.relight(), &["config", "show", "--origin", "train.py"]);
     assert!(shown.contains("(default: beside the job's output)"), "{shown}");
+    // Agents of a plain line of srun are told the place.
+    let told = look(job.relight(), &["slurm", "env"]);
+    let line = format!("export RELIGHT_RUN_DIR='{}'\n", job.scene.path("my logs/.relight").display());
+    assert!(told.ends_with(&line), "{told}");
+    assert!(!look(RelightCommand::bare(&job.scene), &["slurm", "env"]).contains("RUN_DIR"));
     // From a login node, where nothing tells of the job.
     let login = || RelightCommand::bare(&job.scene);
     assert!(look(login(), &["status", "7.0"]).contains("finished"));

@@ -38,4 +38,5 @@ targets! {
     log_pump,
     run_directory,
     slurm_env,
+    torch_store,
 }

@@ -18,8 +18,9 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("logs", &["domain", "sys", "+ipc::frame"]),
     ("health", &["domain", "sys", "+ipc::frame"]),
     ("slurm", &["domain", "sys"]),
+    ("torch_store", &["domain", "sys"]),
     // Ring 2. Agent, coordinator, guardian and supervisor never meet but in `node`.
-    ("agent", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
+    ("agent", &["domain", "sys", "ipc", "net", "store", "logs", "health", "torch_store"]),
     ("coordinator", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("guardian", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("supervisor", &["domain", "sys", "ipc", "net", "store", "logs", "health", "slurm"]),

@@ -5,8 +5,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
-use crate::stories::golden;
 use crate::job::{Job, SRUN, Training, events_of, kinds_of};
+use crate::stories::golden;
 
 const fn s(seconds: u64) -> Duration {
     Duration::from_secs(seconds)
@@ -130,8 +130,7 @@ fn s13_two_nodes_lost_together_are_one_new_attempt() {
     // The verdict holds both, whoever was noticed first.
     let report = std::fs::read_to_string(run.join("incidents/0000/report.json")).unwrap();
     let report: Value = serde_json::from_str(&report).unwrap();
-    let mut lost: Vec<&str> =
-        report["lost"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    let mut lost: Vec<&str> = report["lost"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
     lost.sort_unstable();
     assert_eq!(lost, ["n2", "n3"], "{report:#}");
 }

@@ -41,6 +41,7 @@ fn the_report_has_what_the_rank_noted() {
     golden!(scene, "error_file", ended.stderr);
     let (_, why) = look(&scene, &["why"]);
     assert!(why.contains("KeyError: 'labels' in collate.py:41"), "{why}");
+    assert!(why.contains(&format!("  noted in  {}\n", file_of(&scene, 1).display())), "{why}");
     leftovers::assert_none(&scene);
 }
 

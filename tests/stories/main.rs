@@ -15,6 +15,7 @@ mod support;
 mod console;
 mod error_files;
 mod inspecting;
+mod machines;
 mod refusals;
 mod signals;
 mod strangers;

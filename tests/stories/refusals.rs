@@ -11,7 +11,7 @@ use super::support::wait::wait_for;
 use super::{golden, look, play, run_dir, running, script};
 
 /// A run that failed: a journal of four records.
-const FAIL: &str = "import os\nos._exit(3)\n";
+const FAIL: &str = "import os\nos.write(1, b'what a rank said\\n')\nos._exit(3)\n";
 
 fn failed_run() -> Scene {
     let scene = Scene::new();
@@ -125,6 +125,27 @@ fn a_damaged_journal_is_said_by_everything_that_reads_it() {
         let (code, said) = look(&scene, command);
         assert!(code == 1 && said.contains("record 1 cannot be read"), "{command:?}: {code} {said}");
     }
+    // What the ranks printed lies beside the journal.
+    for number in [1, 0] {
+        fs::write(record(&scene, number), "garbage").unwrap();
+        let (code, said) = look(&scene, &["logs"]);
+        assert!(code == 1 && said.contains("what a rank said"), "{number}: {code} {said}");
+        assert!(said.contains(&format!("record {number} cannot be read")), "{said}");
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_started_is_not_tried_again_and_again() {
+    let scene = Scene::new();
+    let program = scene.path("exp/no-program");
+    fs::write(&program, "neither a binary nor a script with an interpreter\n").unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let ended = play(&scene, 2, &["--max-restarts=20", "--no-python"], &["./no-program"]);
+    let said = &ended.stderr;
+    assert_eq!(ended.code, 1, "{said}");
+    assert!(said.contains("could not start: exec ./no-program") && said.contains("ENOEXEC"), "{said}");
+    assert!(said.contains("another try would change nothing"), "{said}");
+    assert!(!said.contains("restart 1"), "{said}");
 }
 
 #[test]

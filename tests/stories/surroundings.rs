@@ -143,7 +143,7 @@ if os.environ['RANK'] == '0':
     socket.create_server(('', port))
 ";
     script(&scene, "train.py", text);
-    let ended = play(&scene, 2, &["--max-restarts=1"], &["train.py"]);
+    let ended = play(&scene, 2, &["--max-restarts=1", "--rdzv-store=rank0"], &["train.py"]);
     assert_eq!(ended.code, 0, "{}", ended.stderr);
     let said =
         ended.stderr.contains("Address already in use") && ended.stderr.contains(" in train.py:12; 1 rank");

@@ -24,7 +24,7 @@ impl Freezer {
             match Command::new(line[0]).args(&line[1..]).output() {
                 Ok(output) if output.status.success() => {}
                 other => {
-                    println!("skipped: no file system can be mounted here: {line:?}: {other:?}");
+                    eprintln!("skipped: no file system can be mounted here: {line:?}: {other:?}");
                     return None;
                 }
             }

@@ -103,4 +103,6 @@ fn ranks_have_what_torchruns_workers_have() {
         ("PMI_RANK", "2"),
     ];
     compare(&python, &["--standalone", "--nproc-per-node=2", "--log-dir=/dev/null"], &chosen);
+    let virtual_ranks = ["--nproc-per-node=2", "--virtual-local-rank", "--signals-to-handle=SIGTERM,SIGUSR2"];
+    compare(&python, &virtual_ranks, &[("CUDA_VISIBLE_DEVICES", "4,6")]);
 }

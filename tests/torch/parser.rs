@@ -198,7 +198,10 @@ fn what_torchruns_own_parser_takes() {
         };
         if got != *both {
             let complaint = String::from_utf8_lossy(&output.stderr);
-            wrong.push(format!("{line} {variables:?}: torchrun {theirs}, relight {}: {complaint}", output.status));
+            wrong.push(format!(
+                "{line} {variables:?}: torchrun {theirs}, relight {}: {complaint}",
+                output.status
+            ));
         }
         // And both find the same program.
         let all: Vec<OsString> = words(line).into_iter().map(OsString::from).collect();

@@ -23,6 +23,7 @@ use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
 use super::spec::Offer;
 use super::time::BootTime;
+use super::torch_store::seen::Reach;
 use super::wire::{Survivor, ToAgent, ToCoordinator, World};
 
 /// What can happen to an agent.
@@ -82,6 +83,13 @@ pub enum Event {
         op: Op,
         /// The port.
         offer: Offer,
+    },
+    /// The store that this agent hosts saw ranks come.
+    StoreSeen {
+        /// Whose ranks.
+        attempt: Attempt,
+        /// How many, and who is missing.
+        reach: Reach,
     },
     /// No port could be had.
     OfferFailed {

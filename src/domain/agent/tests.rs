@@ -34,8 +34,15 @@ fn running(spec: RunSpec) -> Agent {
     });
     let answers = joins.max().unwrap();
     let leader = Incarnation(0);
-    let welcome =
-        AgentMsg::Welcome { answers, spec: Box::new(spec), tail: vec![], leader, dead: vec![], forever: true };
+    let welcome = AgentMsg::Welcome {
+        answers,
+        store: None,
+        spec: Box::new(spec),
+        tail: vec![],
+        leader,
+        dead: vec![],
+        forever: true,
+    };
     tell(&mut agent, at(3), Event::Recv(ToAgent { term: Term(1), n: 0, msg: welcome }));
     tell(&mut agent, at(4), Event::Granted(BootTime::NEVER));
     let member = Member {
@@ -57,17 +64,46 @@ fn running(spec: RunSpec) -> Agent {
     agent
 }
 
+/// Machines without Slurm may meet another run at the same place: its attempt 0 is not theirs.
+#[test]
+fn a_coordinator_of_another_run_is_not_followed() {
+    use super::super::ids::StoreId;
+    let welcome = |store: &str| AgentMsg::Welcome {
+        answers: 9,
+        store: Some(StoreId::new(store)),
+        spec: Box::new(RunSpec { run_id: RunId::new("r"), ..RunSpec::default() }),
+        tail: vec![],
+        leader: Incarnation(0),
+        dead: vec![],
+        forever: true,
+    };
+    let mut agent = running(RunSpec { run_id: RunId::new("r"), max_nodes: 1, ..RunSpec::default() });
+    let mut hears = |n, store| {
+        let frame = ToAgent { term: Term(1), n, msg: welcome(store) };
+        tell(&mut agent, at(20 + n), Event::Recv(frame))
+    };
+    let sweeps = |effects: Vec<Effect>| effects.iter().any(|effect| matches!(effect, Effect::Sweep { .. }));
+    assert!(!sweeps(hears(10, "one")), "the first one is its own");
+    assert!(!sweeps(hears(11, "one")), "which leads again");
+    assert!(sweeps(hears(12, "two")), "its ranks end with the run that they belong to");
+}
+
 /// `--shutdown-timeout` is honoured where nobody leads, too: it bounds the time from TERM to the sweep.
 #[test]
 fn a_stop_without_a_coordinator_has_the_grace_that_was_asked_for() {
     for (explicit, grace) in [(None, 30_000), (Some(90_000), 90_000), (Some(500), 500)] {
-        let spec =
-            RunSpec { run_id: RunId::new("r"), shutdown_timeout_ms: explicit, max_nodes: 1, ..RunSpec::default() };
+        let spec = RunSpec {
+            run_id: RunId::new("r"),
+            shutdown_timeout_ms: explicit,
+            max_nodes: 1,
+            ..RunSpec::default()
+        };
         let mut agent = running(spec);
         tell(&mut agent, at(10), Event::LinkDown);
         let signal = Event::OsSignal { signal: 15, terminal: false, pid: None, uid: None, user: true };
         let effects = tell(&mut agent, at(20), signal);
-        let asked = |effect: &Effect| matches!(effect, Effect::Signal { signal: 15, scope: Scope::Leader, .. });
+        let asked =
+            |effect: &Effect| matches!(effect, Effect::Signal { signal: 15, scope: Scope::Leader, .. });
         assert!(effects.iter().any(asked), "{effects:?}");
         let swept = |effects: &[Effect]| effects.iter().any(|effect| matches!(effect, Effect::Sweep { .. }));
         assert!(!swept(&tell(&mut agent, at(20 + grace - 1), Event::Tick)), "{explicit:?}: too early");

@@ -22,10 +22,13 @@ impl Coordinator {
         if self.append.is_some() || self.breaking.as_ref().is_some_and(|b| b.open) {
             return;
         }
-        let Some(want) = &self.want else { return };
-        if self.still_early(now, want.since) {
-            return;
+        if let Some(want) = &mut self.want {
+            want.call_until = None;
         }
+        let size = self.size();
+        let Some(want) = &self.want else { return };
+        let full = size.max as usize;
+        let early = self.still_early(now, want.since);
         let usable = self.peers.iter().filter(|(_, p)| p.usable());
         let candidates: Vec<Candidate> = usable
             .map(|(node, p)| Candidate {
@@ -35,24 +38,32 @@ impl Coordinator {
                 offer: p.offer.clone(),
             })
             .collect();
-        let need = self.config.spec.max_nodes;
-        match rendezvous::plan(&self.ledger, &candidates, need, &want.replace, self.config.mutants) {
+        match rendezvous::plan(&self.ledger, &candidates, size, &want.replace, self.config.mutants) {
             Err(Waiting::Offer) => {}
-            Err(Waiting::Nodes { have, need }) => self.say_waiting(now, have, need, out),
+            Err(Waiting::Nodes { have, need }) => {
+                self.call_is_over();
+                if !early {
+                    self.say_waiting(now, have, need, out);
+                }
+            }
+            Ok(plan) if early && plan.members.len() == full => {}
             // One of which nothing is heard is not counted on before that is settled, one way or the other.
             Ok(plan) if plan.members.iter().any(|m| self.in_doubt(&m.node)) => {}
             Ok(plan) if !self.may_open(&plan.members, &plan.spares) => {
                 let votes = u32::try_from(self.ledger.voters().len().div_ceil(2)).unwrap_or(u32::MAX);
                 let have = u32::try_from(self.present().len()).unwrap_or(u32::MAX);
-                self.say_waiting(now, have, votes.max(need), out);
+                self.say_waiting(now, have, votes.max(size.min), out);
             }
+            Ok(plan) if self.waits_for_more(now, &plan.members, out) => {}
             Ok(plan) => {
+                let Some(want) = &self.want else { return };
                 let gone = self.left_out(&plan.members.iter().map(|m| m.node.clone()).collect());
+                let shrinks = self.ledger.world().is_some_and(|w| plan.members.len() < w.members.len());
                 let (cause, mut why) = (want.cause.clone(), want.why.clone());
                 if why.is_empty() {
                     why.push("a world is wanted".to_owned());
                 }
-                let body = plan.body(decided(cause, gone));
+                let body = plan.body(decided(cause, gone, shrinks));
                 if self.config.mutants.has(Mutant::ActBeforeWritten) {
                     self.send_starts(now, self.ledger.next_attempt(), &body, out);
                 }
@@ -72,7 +83,7 @@ impl Coordinator {
     }
 
     /// Members of the world before that are not in the next one.
-    fn left_out(&self, members: &BTreeSet<NodeName>) -> Vec<NodeName> {
+    pub(super) fn left_out(&self, members: &BTreeSet<NodeName>) -> Vec<NodeName> {
         let old = self.ledger.world().map_or(&[][..], |w| &w.members);
         old.iter().map(|m| m.node.clone()).filter(|n| !members.contains(n)).collect()
     }
@@ -89,6 +100,7 @@ impl Coordinator {
             return;
         }
         self.say_moved(&world, out);
+        self.say_resized(&world, out);
         self.phase = Phase::Starting;
         self.want = None;
         let unfit = world
@@ -169,13 +181,16 @@ impl Coordinator {
         body: &AttemptBody,
         out: &mut Outbox<Effect>,
     ) {
-        let world = Arc::new(rendezvous::world(body));
+        let world = rendezvous::world(body);
+        let hosted = Arc::new(self.hosted_world(world.clone()));
+        let world = Arc::new(world);
         let lives = body.members.iter().map(|m| (m.node.clone(), m.incarnation)).collect();
-        self.seen = Some(Shown { attempt, world: world.clone(), lives });
+        let shown = Shown { attempt, world, hosted, lives };
         for member in &body.members {
-            let (life, world) = (member.incarnation, world.clone());
+            let (life, world) = (member.incarnation, shown.world_for(&member.node));
             self.send(&member.node, AgentMsg::Start { attempt, life, world }, out);
         }
+        self.seen = Some(shown);
         self.repeat_from(now);
     }
 
@@ -248,8 +263,9 @@ impl Coordinator {
         if self.firsts.0 != Some(attempt) {
             self.firsts = (Some(attempt), rendezvous::first_ranks(members));
         }
-        let Some(&first) = self.firsts.1.get(node) else { return };
-        for report in exits {
+        let Some(&(first, nproc)) = self.firsts.1.get(node) else { return };
+        // A rank that this node does not have is another node's, of which it knows nothing.
+        for report in exits.into_iter().filter(|report| report.local_rank.0 < nproc) {
             let rank = Rank(first.0.saturating_add(report.local_rank.0));
             // In one process there is one clock, and nothing ages while a thread is busy.
             let at = if own { report.at } else { now.boot.before(Duration::from_millis(report.ago_ms)) };
@@ -273,7 +289,7 @@ impl Coordinator {
                     && let Some(seen) = self.seen.as_ref().filter(|seen| seen.attempt == attempt)
                     && let Some(&life) = seen.lives.get(node)
                 {
-                    let world = seen.world.clone();
+                    let world = seen.world_for(node);
                     self.send(node, AgentMsg::Start { attempt, life, world }, out);
                 }
             }
@@ -309,11 +325,14 @@ impl Coordinator {
     }
 }
 
-fn decided(cause: Cause, gone: Vec<NodeName>) -> Cause {
+fn decided(cause: Cause, gone: Vec<NodeName>, shrinks: bool) -> Cause {
     match cause {
         Cause::Incident(mut broke) => {
-            broke.decision =
-                if gone.is_empty() { Decision::Restart } else { Decision::Replace { nodes: gone } };
+            broke.decision = match gone {
+                gone if gone.is_empty() => Decision::Restart,
+                nodes if shrinks => Decision::Shrink { nodes },
+                nodes => Decision::Replace { nodes },
+            };
             Cause::Incident(broke)
         }
         Cause::Start => Cause::Start,

@@ -16,6 +16,7 @@ use super::super::record::{
 };
 use super::super::rendezvous;
 use super::super::time::{BootTime, Now};
+use super::super::torch_store::seen::Reach;
 use super::super::wire::ExitReport;
 use super::Effect;
 use super::doubt::REDIAL;
@@ -189,6 +190,7 @@ impl Coordinator {
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
+            reach: self.take_reach(attempt),
         });
         self.phase = Phase::Gathering;
         if !open {
@@ -244,8 +246,7 @@ impl Coordinator {
             }
             return;
         }
-        let opening = self.append.as_ref().is_some_and(|f| matches!(f.record.body, Body::Attempt(_)));
-        if opening || !broke.first.as_ref().is_some_and(lost_its_peer) {
+        if self.opening() || !broke.first.as_ref().is_some_and(lost_its_peer) {
             return;
         }
         if let Some(node) = broke.lost.first().cloned() {
@@ -297,8 +298,10 @@ impl Coordinator {
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
         let dirty = broke.dirty.clone();
+        let unstartable = unstartable(broke);
         let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
-        let broken = Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), ran_ms, spares };
+        let broken =
+            Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), unstartable, ran_ms, spares };
         let verdict = policy::decide(&self.ledger, &broken);
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
@@ -318,8 +321,12 @@ impl Coordinator {
             let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
+        // In a world with room for both a node that comes back keeps its slot.
+        let stays = |n: &&NodeName| !(self.elastic() && lost.contains(n));
         let replace = match &verdict.decision {
-            Decision::Replace { nodes } => nodes.iter().cloned().collect(),
+            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
+                nodes.iter().filter(stays).cloned().collect()
+            }
             Decision::Restart | Decision::Stop { .. } => Default::default(),
         };
         let decision = verdict.decision.clone();
@@ -329,6 +336,9 @@ impl Coordinator {
             since: now.boot,
             said_waiting: false,
             late: false,
+            call: None,
+            call_until: None,
+            said_call: false,
             cause: Cause::Incident(Box::new(broke)),
             replace,
             why: verdict.why,
@@ -353,7 +363,8 @@ impl Coordinator {
                 out.note(Note::AgentReturned { node: node.clone(), attempt, incident });
             }
             (What::RanOut(node), None) => {
-                out.note(Note::GrantRanOut { node: node.clone(), attempt, incident });
+                let own = *node == self.config.node;
+                out.note(Note::GrantRanOut { node: node.clone(), attempt, incident, own });
             }
             // The loss itself was said when it was noticed.
             (What::Lost(_) | What::Failed | What::Dirty(_), None) => {}
@@ -388,6 +399,7 @@ impl Coordinator {
         let broke = self.settling.remove(0);
         let incident = self.verdict_of(now, &broke);
         let mut why = incident_why(&incident, broke.dirty.as_ref());
+        why.extend(broke.reach.as_ref().and_then(Reach::sentence));
         // No attempt record tells why nothing was started again.
         if matches!(incident.decision, Decision::Stop { .. }) {
             why.extend(broke.verdict.as_ref().and_then(|v| v.why.last().cloned()));
@@ -423,6 +435,14 @@ impl Coordinator {
             running_ms: broke.running.map(ms),
         }
     }
+}
+
+/// No rank could start its program, on none of the nodes; where there is one node, one rank tells for all.
+fn unstartable(broke: &Breaking) -> bool {
+    let mut ends = broke.ends.values().filter(|seen| !seen.report.ours).peekable();
+    let heard: BTreeSet<&NodeName> = broke.ends.values().map(|seen| &seen.node).collect();
+    let everywhere = broke.members.iter().all(|member| heard.contains(&member.node));
+    everywhere && ends.peek().is_some() && ends.all(|seen| policy::cannot_be_started(&seen.report.exit))
 }
 
 /// One end as it is written down.

@@ -120,6 +120,7 @@ impl Coordinator {
             CoordinatorMsg::Signal { signal, terminal, pid, uid, again } => {
                 self.asked_to_stop(now, signal, terminal, pid.zip(uid), again, out);
             }
+            CoordinatorMsg::Store { attempt, reach } => self.store_says(now, attempt, reach),
             CoordinatorMsg::Offered(offer) => {
                 if let Some(peer) = self.peers.get_mut(from) {
                     peer.offer = Some(offer);
@@ -239,6 +240,9 @@ impl Coordinator {
             since: now.boot,
             said_waiting: false,
             late: false,
+            call: None,
+            call_until: None,
+            said_call: false,
             cause: Cause::Start,
             replace: Default::default(),
             why: vec!["the first world of this launch".to_owned()],
@@ -268,10 +272,11 @@ impl Coordinator {
 
     fn store_trouble(&mut self, now: Now, text: String, out: &mut Outbox<Effect>) {
         const AGAIN: Duration = Duration::from_secs(60);
+        let runs = self.phase == Phase::Running;
         let Some(flight) = &mut self.append else { return };
         if flight.trouble_said.is_none_or(|said| now.boot.since(said) >= AGAIN) {
             flight.trouble_said = Some(now.boot);
-            out.note(Note::StoreTrouble { text, since: now.boot.since(flight.since) });
+            out.note(Note::StoreTrouble { text, since: now.boot.since(flight.since), runs });
         }
     }
 
@@ -290,13 +295,17 @@ impl Coordinator {
                 self.close_unwritten(now, out);
             }
         }
-        if self.phase == Phase::Gathering && self.want.as_ref().is_some_and(|w| passed(w.since, join)) {
+        if self.phase == Phase::Gathering
+            && self.want.as_ref().is_some_and(|w| passed(w.since, join))
+            && !self.opens_smaller(now, out)
+        {
             self.join_timed_out(now, out);
         }
         if let Some(want) = &mut self.want {
             want.late = now.boot.since(want.since) >= FIRST_WAIT;
         }
         self.stop_waiting(now, out);
+        self.say_late(now, out);
         if let Some(ending) = &self.ending
             && ending.asked
             && ending.quiet.is_some_and(|q| now.boot.since(q) >= PARTING)

@@ -33,6 +33,7 @@ impl Coordinator {
         let was_lost = earlier.is_some_and(|p| p.lost);
         // One that never came has no life.
         let returns = earlier.is_some_and(|p| p.lost && p.incarnation != Incarnation::default());
+        let first_life = earlier.is_none_or(|p| p.incarnation == Incarnation::default());
         let why = self.refusal(&node, store.is_some() && store != self.config.store);
         if let Some(why) = why.or_else(|| self.same_name(&node, incarnation, &clean_of)) {
             return self.refuse(node, incarnation, sent, why, out);
@@ -69,10 +70,13 @@ impl Coordinator {
         if returns {
             let placed = self.ledger.member(&node).is_some() || self.phase == Phase::Gathering;
             out.note(Note::NodeBack { node: node.clone(), spare: !placed });
+        } else if first_life {
+            self.came_late(now, &node, out);
         }
         self.survived(&node, survivors, out);
         let welcome = AgentMsg::Welcome {
             answers: frame.n,
+            store: self.config.store.clone(),
             spec: Box::new(self.config.spec.clone()),
             leader: self.config.incarnation,
             dead: self.config.clean_of.clone(),

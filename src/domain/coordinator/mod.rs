@@ -12,10 +12,12 @@
 mod attempt;
 mod breaking;
 mod doubt;
+mod elastic;
 mod ending;
 mod handle;
 mod members;
 mod proof;
+mod reach;
 mod state;
 mod supervised;
 

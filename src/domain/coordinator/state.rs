@@ -15,9 +15,11 @@ use super::super::record::{
 };
 use super::super::spec::{GrantMode, JobRef, NodeSpec, Offer, RunSpec};
 use super::super::time::{BootTime, Now, earlier};
+use super::super::torch_store::seen::Reach;
 use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator, World};
 use super::doubt::Doubt;
 use super::proof::Probe;
+use super::reach::Reached;
 use super::supervised::Missing;
 use super::{Effect, Event};
 
@@ -163,6 +165,11 @@ pub(super) struct Want {
     pub(super) said_waiting: bool,
     /// The first nodes were waited for.
     pub(super) late: bool,
+    /// Since when there are enough nodes for a world, if not for a full one.
+    pub(super) call: Option<BootTime>,
+    /// Until when more are waited for.
+    pub(super) call_until: Option<BootTime>,
+    pub(super) said_call: bool,
     pub(super) cause: Cause,
     pub(super) replace: BTreeSet<NodeName>,
     pub(super) why: Vec<String>,
@@ -191,6 +198,8 @@ pub(super) struct Breaking {
     pub(super) ends: BTreeMap<Rank, Seen>,
     pub(super) stopped: Option<BootTime>,
     pub(super) running: Option<BootTime>,
+    /// Who had come to its store.
+    pub(super) reach: Option<Reach>,
 }
 
 impl Breaking {
@@ -206,8 +215,18 @@ pub(super) struct Shown {
     pub(super) attempt: Attempt,
     /// As its ranks see it.
     pub(super) world: Arc<World>,
+    /// With where each of its members may come from: for the node that hosts their store, and none of the others, to which
+    /// it would be a long list.
+    pub(super) hosted: Arc<World>,
     /// The lives of its members.
     pub(super) lives: BTreeMap<NodeName, Incarnation>,
+}
+
+impl Shown {
+    pub(super) fn world_for(&self, node: &NodeName) -> Arc<World> {
+        let host = self.world.members.first().is_some_and(|first| first.node == *node);
+        if host { self.hosted.clone() } else { self.world.clone() }
+    }
 }
 
 /// How the run will end.
@@ -270,8 +289,8 @@ pub struct Coordinator {
     /// Records that nobody was told of yet.
     /// The world of the newest attempt that was started, as its ranks see it.
     pub(super) seen: Option<Shown>,
-    /// The first rank of each node of the world that reports came from last.
-    pub(super) firsts: (Option<Attempt>, BTreeMap<NodeName, Rank>),
+    /// The first rank of each node, and how many it has, of the world that reports came from last.
+    pub(super) firsts: (Option<Attempt>, BTreeMap<NodeName, (Rank, u32)>),
     pub(super) untold: Vec<Arc<Record>>,
     /// What the newest join was told, as long as nothing is written: the number of its record, and the record.
     pub(super) newest: Option<(Seq, Arc<Record>)>,
@@ -286,6 +305,8 @@ pub struct Coordinator {
     pub(super) broken: Option<Attempt>,
     pub(super) breaking: Option<Breaking>,
     pub(super) settling: Vec<Breaking>,
+    /// Who came to the store of the newest attempt.
+    pub(super) reached: Option<Reached>,
     /// Since the first failure, until a world runs again.
     pub(super) down_since: Option<BootTime>,
     pub(super) next_incident: u64,
@@ -342,6 +363,7 @@ impl Coordinator {
             broken: None,
             breaking: None,
             settling: Vec::new(),
+            reached: None,
             down_since: None,
             next_incident,
             authority: false,
@@ -472,7 +494,12 @@ impl Coordinator {
             at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
         }
         if let (Phase::Gathering, Some(want)) = (self.phase, &self.want) {
-            at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
+            if !(self.elastic() && self.opening()) {
+                at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
+            }
+            if self.append.is_none() && self.breaking.as_ref().is_none_or(|b| !b.open) {
+                at = earlier(at, want.call_until);
+            }
             if self.ledger.world().is_none() {
                 let first = want.since.after(FIRST_WAIT);
                 at = earlier(at, (!want.late).then_some(first));
@@ -499,6 +526,7 @@ impl Coordinator {
         if let Some(over) = self.authority_missed {
             at = earlier(at, Some(over.after(ms(numbers.lost_ms) + REMOVAL)));
         }
+        at = earlier(at, self.late_at());
         at = earlier(at, self.removal.map(|since| since.after(REMOVAL)));
         at = earlier(earlier(at, self.doubts_at()), earlier(self.ask_at(), self.wake));
         earlier(at, self.closed_at.filter(|_| !self.over_said).map(|c| c.after(PARTING)))

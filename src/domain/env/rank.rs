@@ -156,7 +156,8 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
     set(super::TORCHELASTIC_MAX_RESTARTS, &spec.max_restarts.unwrap_or(NO_LIMIT));
     set(super::TORCHELASTIC_RUN_ID, &spec.run_id);
     set(super::TORCHELASTIC_SIGNALS_TO_HANDLE, &place.signals);
-    set(super::TORCHELASTIC_USE_AGENT_STORE, &"False");
+    // Exactly the word by which torch decides that rank 0 makes a client like everybody else.
+    set(super::TORCHELASTIC_USE_AGENT_STORE, &if place.world.master.hosted { "True" } else { "False" });
     set(super::RELIGHT_RUN_ID, &spec.run_id);
     set(super::RELIGHT_ATTEMPT, &place.attempt);
     let error_file = place.error_file.map(|path| path.as_os_str().to_owned()).unwrap_or_default();

@@ -17,8 +17,9 @@ fn world(nprocs: &[(u32, u32)]) -> World {
                 role: String::new(),
             })
             .collect(),
-        master: Offer { address: "10.0.0.1".into(), port: 29_117 },
+        master: Offer { address: "10.0.0.1".into(), port: 29_117, hosted: true },
         resume: None,
+        addresses: Vec::new(),
     }
 }
 
@@ -30,10 +31,32 @@ fn environment(base: &[(&str, &str)], world: &World, slot: u32, local: u32) -> B
     environment_with(base, world, (slot, local), |_| ())
 }
 
+fn place_in<'a>(
+    base: &'a [(OsString, OsString)],
+    world: &'a World,
+    spec: &'a RunSpec,
+    (slot, local): (u32, u32),
+) -> RankPlace<'a> {
+    RankPlace {
+        base,
+        world,
+        slot: Slot(slot),
+        local_rank: LocalRank(local),
+        attempt: Attempt(4),
+        spec,
+        error_file: Some(Path::new("/logs/error.json")),
+        run_base: Some(Path::new("/runs")),
+        signals: crate::domain::env::SIGNALS,
+        slurm_env: SlurmEnv::Task,
+        threads: Some(7),
+        gpus: GpuVisibility::All,
+    }
+}
+
 fn environment_with(
     base: &[(&str, &str)],
     world: &World,
-    (slot, local): (u32, u32),
+    at: (u32, u32),
     change: impl FnOnce(&mut RankPlace<'_>),
 ) -> BTreeMap<String, String> {
     let spec = RunSpec {
@@ -43,20 +66,7 @@ fn environment_with(
         ..RunSpec::default()
     };
     let base = pairs(base);
-    let mut place = RankPlace {
-        base: &base,
-        world,
-        slot: Slot(slot),
-        local_rank: LocalRank(local),
-        attempt: Attempt(4),
-        spec: &spec,
-        error_file: Some(Path::new("/logs/error.json")),
-        run_base: Some(Path::new("/runs")),
-        signals: crate::domain::env::SIGNALS,
-        slurm_env: SlurmEnv::Task,
-        threads: Some(7),
-        gpus: GpuVisibility::All,
-    };
+    let mut place = place_in(&base, world, &spec, at);
     change(&mut place);
     rank_environment(&place)
         .unwrap()
@@ -84,7 +94,7 @@ fn torchruns_names() {
         ("TORCHELASTIC_MAX_RESTARTS", "3"),
         ("TORCHELASTIC_RUN_ID", "r1"),
         ("TORCHELASTIC_SIGNALS_TO_HANDLE", "SIGTERM,SIGINT,SIGHUP,SIGQUIT"),
-        ("TORCHELASTIC_USE_AGENT_STORE", "False"),
+        ("TORCHELASTIC_USE_AGENT_STORE", "True"),
         ("TORCHELASTIC_ERROR_FILE", "/logs/error.json"),
         ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"),
         ("OMP_NUM_THREADS", "7"),
@@ -280,6 +290,15 @@ fn a_rank_sees_the_gpus_that_were_asked_for() {
     );
     // Fewer devices than ranks: those without one share.
     assert_eq!(with(&[("CUDA_VISIBLE_DEVICES", "4,5")], 2), (own("4,5"), None));
+    // A virtual rank's own GPU is found in the whole list, once.
+    let spec = RunSpec { virtual_local_rank: true, ..RunSpec::default() };
+    let base = pairs(&[("CUDA_VISIBLE_DEVICES", "4,5,6,7")]);
+    let mut place = place_in(&base, &world, &spec, (0, 2));
+    place.gpus = GpuVisibility::Own;
+    let got: BTreeMap<_, _> = rank_environment(&place).unwrap().into_iter().collect();
+    for (name, value) in [("CUDA_VISIBLE_DEVICES", "6"), ("LOCAL_RANK", "0")] {
+        assert_eq!(got.get(std::ffi::OsStr::new(name)), Some(&OsString::from(value)), "{name}");
+    }
     let all = environment(&[("CUDA_VISIBLE_DEVICES", "4,5")], &world, 0, 1);
     assert_eq!(all["CUDA_VISIBLE_DEVICES"], "4,5");
     assert!(!environment(&[], &world, 0, 1).contains_key("CUDA_VISIBLE_DEVICES"));

@@ -12,8 +12,6 @@ use crate::domain::slurm_env::SlurmPlace;
 pub struct Args {
     /// Options that were given; flags as `1`. Of one given twice, the last.
     pub values: BTreeMap<Key, String>,
-    /// Names of given options that have no effect here.
-    pub ignored: Vec<String>,
     /// Script, module or binary; none was given in `relight config show`.
     pub program: Option<String>,
     /// Its arguments, untouched.

@@ -113,15 +113,10 @@ impl Hints {
     }
 
     /// What was given here and changes nothing, as people would write it.
-    pub(super) fn without_effect(&self) -> Vec<String> {
-        let given = |key: Key, origin: &Origin| match origin {
-            Origin::Default(_) => None,
-            Origin::Env(name) => Some((*name).to_owned()),
-            Origin::CommandLine | Origin::File(..) => Some(format!("--{}", key.name())),
-        };
+    pub(super) fn without_effect(&self, meets: bool) -> Vec<String> {
         let all = [
-            given(Key::RdzvBackend, &self.backend.origin),
-            given(Key::RdzvEndpoint, &self.endpoint.origin),
+            given(Key::RdzvBackend, &self.backend.origin).filter(|_| !meets),
+            given(Key::RdzvEndpoint, &self.endpoint.origin).filter(|_| !meets),
             given(Key::MonitorInterval, &self.monitor_interval.origin),
             given(Key::StartMethod, &self.start_method.origin),
             given(Key::SignalsToHandle, &self.signals.origin),
@@ -134,6 +129,12 @@ impl Hints {
             all.push(format!("{name} {}", idle.join("/")));
         }
         all
+    }
+
+    /// `is_host` of `--rdzv-conf`: this machine has the endpoint.
+    pub(super) fn is_host(&self) -> Option<bool> {
+        let said = self.conf.value.pairs.iter().rfind(|(key, _)| key == "is_host")?;
+        Some(matches!(said.1.to_ascii_lowercase().as_str(), "1" | "true" | "t" | "yes" | "y"))
     }
 
     fn counts(&self, key: &str) -> bool {
@@ -186,6 +187,20 @@ fn backend(text: &str) -> Result<Backend, ValueProblem> {
     }
 }
 
+/// As people would write what they gave.
+pub(super) fn given(key: Key, origin: &Origin) -> Option<String> {
+    match origin {
+        Origin::Default(_) => None,
+        Origin::Env(name) => Some((*name).to_owned()),
+        Origin::CommandLine | Origin::File(..) => Some(format!("--{}", key.name())),
+    }
+}
+
+/// A name or an address.
+pub(super) fn is_host(text: &str) -> bool {
+    text.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | ':' | '-'))
+}
+
 /// `host[:port]`, `[v6]:port`, or an address of IPv6 alone.
 fn endpoint(text: &str) -> Result<Endpoint, ValueProblem> {
     let bracketed = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
@@ -205,7 +220,7 @@ fn endpoint(text: &str) -> Result<Endpoint, ValueProblem> {
         Some(_) => return Err(ValueProblem::EndpointPort),
     };
     let host = if host.is_empty() { "localhost" } else { host };
-    if !host.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '.' | ':' | '-')) {
+    if !is_host(host) {
         return Err(ValueProblem::EndpointHost);
     }
     Ok(Endpoint { host: host.to_owned(), port })
@@ -297,10 +312,7 @@ mod tests {
     #[test]
     fn confs() {
         let all = conf(" join_timeout = 60 ,timeout=9,a=b=c,a=d,last_call_timeout=5").unwrap();
-        assert_eq!(
-            (all.join_ms, all.timeout_ms, all.last_call_ms),
-            (Some(60_000), Some(9_000), Some(5_000))
-        );
+        assert_eq!((all.join_ms, all.timeout_ms, all.last_call_ms), (Some(60_000), Some(9_000), Some(5_000)));
         assert_eq!(all.pairs.len(), 4);
         assert_eq!(conf("").unwrap(), Conf::default());
         for (text, want) in [
@@ -313,6 +325,19 @@ mod tests {
             ("timeout=-1", ValueProblem::ConfSeconds("timeout".into())),
         ] {
             assert_eq!(conf(text), Err(want), "{text}");
+        }
+    }
+
+    proptest::proptest! {
+        /// Nothing makes them panic, and what an endpoint shows is read as the same.
+        #[test]
+        fn any_text(text in "\\PC{0,24}", host in "[a-z0-9.:\\[\\]-]{0,12}") {
+            let _ = (conf(&text), interval(&text), backend(&text));
+            for text in [text, host] {
+                if let Ok(found) = endpoint(&text) {
+                    proptest::prop_assert_eq!(endpoint(&found.to_string()), Ok(found));
+                }
+            }
         }
     }
 

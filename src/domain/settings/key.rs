@@ -61,6 +61,8 @@ pub enum Key {
     Grant,
     /// The address of this node that others are told.
     LocalAddr,
+    /// Who hosts the ranks' rendezvous store.
+    RdzvStore,
     /// How torchrun's agents find each other.
     RdzvBackend,
     /// Where torchrun's agents find each other.
@@ -79,11 +81,21 @@ pub enum Key {
     SlurmEnv,
     /// Which GPUs of its node a rank sees.
     GpuVisibility,
+    /// This machine's number outside Slurm.
+    NodeRank,
+    /// Where machines outside Slurm meet.
+    MasterAddr,
+    /// On which port.
+    MasterPort,
+    /// What tells them from strangers.
+    SecretFile,
+    /// Nothing does.
+    Insecure,
 }
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 43] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -112,6 +124,7 @@ impl Key {
         Self::StoreTimeout,
         Self::Grant,
         Self::LocalAddr,
+        Self::RdzvStore,
         Self::RdzvBackend,
         Self::RdzvEndpoint,
         Self::RdzvConf,
@@ -121,6 +134,11 @@ impl Key {
         Self::LogsSpecs,
         Self::SlurmEnv,
         Self::GpuVisibility,
+        Self::NodeRank,
+        Self::MasterAddr,
+        Self::MasterPort,
+        Self::SecretFile,
+        Self::Insecure,
     ];
 
     /// The long option without its dashes.
@@ -155,6 +173,7 @@ impl Key {
             Self::StoreTimeout => "store-timeout",
             Self::Grant => "grant",
             Self::LocalAddr => "local-addr",
+            Self::RdzvStore => "rdzv-store",
             Self::RdzvBackend => "rdzv-backend",
             Self::RdzvEndpoint => "rdzv-endpoint",
             Self::RdzvConf => "rdzv-conf",
@@ -164,6 +183,11 @@ impl Key {
             Self::LogsSpecs => "logs-specs",
             Self::SlurmEnv => "slurm-env",
             Self::GpuVisibility => "gpu-visibility",
+            Self::NodeRank => "node-rank",
+            Self::MasterAddr => "master-addr",
+            Self::MasterPort => "master-port",
+            Self::SecretFile => "secret-file",
+            Self::Insecure => "insecure",
         }
     }
 
@@ -186,7 +210,9 @@ impl Key {
             Self::Tee => &[env::PET_TEE],
             Self::Role => &[env::PET_ROLE],
             Self::LocalRanksFilter => &[env::PET_LOCAL_RANKS_FILTER],
-            Self::LogLinePrefixTemplate => &[env::PET_LOG_LINE_PREFIX_TEMPLATE, env::TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE],
+            Self::LogLinePrefixTemplate => {
+                &[env::PET_LOG_LINE_PREFIX_TEMPLATE, env::TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE]
+            }
             Self::DuplicateStdoutFilters => &[env::PET_DUPLICATE_STDOUT_FILTERS],
             Self::DuplicateStderrFilters => &[env::PET_DUPLICATE_STDERR_FILTERS],
             Self::EventLogHandler => &[env::PET_EVENT_LOG_HANDLER],
@@ -199,6 +225,7 @@ impl Key {
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::Grant => &[env::RELIGHT_GRANT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
+            Self::RdzvStore => &[env::RELIGHT_RDZV_STORE],
             Self::RdzvBackend => &[env::PET_RDZV_BACKEND],
             Self::RdzvEndpoint => &[env::PET_RDZV_ENDPOINT],
             Self::RdzvConf => &[env::PET_RDZV_CONF],
@@ -208,6 +235,11 @@ impl Key {
             Self::LogsSpecs => &[],
             Self::SlurmEnv => &[env::RELIGHT_SLURM_ENV],
             Self::GpuVisibility => &[env::RELIGHT_GPU_VISIBILITY],
+            Self::NodeRank => &[env::PET_NODE_RANK],
+            Self::MasterAddr => &[env::PET_MASTER_ADDR],
+            Self::MasterPort => &[env::PET_MASTER_PORT],
+            Self::SecretFile => &[env::RELIGHT_SECRET_FILE],
+            Self::Insecure => &[],
         }
     }
 
@@ -221,10 +253,3 @@ impl Key {
         Self::ALL.into_iter().find(|key| key.name() == name)
     }
 }
-
-/// Options of torchrun that are accepted and change nothing here, with their variable.
-pub const IGNORED: &[(&str, EnvVar)] = &[
-    ("master-addr", env::PET_MASTER_ADDR),
-    ("master-port", env::PET_MASTER_PORT),
-    ("node-rank", env::PET_NODE_RANK),
-];

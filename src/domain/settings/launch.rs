@@ -8,13 +8,14 @@ use super::resolve::{Layers, Place, Settings, SettingsError};
 use super::value::{self, Nodes, Origin, Value, ValueProblem};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::slurm_env::{Form, SlurmPlace};
-use crate::domain::spec::{JobRef, LaunchPlace};
+use crate::domain::spec::{Direct, JobRef, LaunchPlace};
 
 /// Nodes of the world and spares. What is given of the two decides the other; what of the allocation is left over waits
 /// as a spare.
 pub(super) fn nodes(
     layers: &Layers<'_>,
     slurm: Option<&SlurmPlace>,
+    standalone: bool,
 ) -> Result<(Value<Nodes>, Value<u32>), SettingsError> {
     let there = slurm.map_or(1, |place| u32::try_from(place.nodes.len()).unwrap_or(u32::MAX).max(1));
     let given = layers.get(Key::Spares, |text| value::number(text, value::MOST_NODES), || (0, ""))?;
@@ -25,12 +26,21 @@ pub(super) fn nodes(
         (Nodes { min: max, max }, why)
     };
     let parse = |text: &str| match value::nodes(text)? {
-        nodes if nodes.min != nodes.max => Err(ValueProblem::Elastic),
-        nodes if nodes.max > 1 && slurm.is_none() => Err(ValueProblem::SeveralNodes),
-        nodes if nodes.max > there => Err(ValueProblem::TooFewNodes { there }),
+        nodes if nodes.max > 1 && slurm.is_none() && standalone => Err(ValueProblem::SeveralNodes),
+        // Machines without Slurm: nobody knows how many there are.
+        nodes if slurm.is_none() => Ok(nodes),
+        nodes if nodes.min > there => Err(ValueProblem::TooFewNodes { there }),
+        // One line for jobs of any size: at most is what there is, less the spares that were asked for.
+        Nodes { min, max } if min < max => {
+            Ok(Nodes { min, max: max.min(there.saturating_sub(given.value)).max(min) })
+        }
         nodes => Ok(nodes),
     };
     let nnodes = layers.get(Key::Nnodes, parse, default)?;
+    if slurm.is_none() && nnodes.value.max > 1 {
+        // Machines beyond those of the world that come are spares, however many.
+        return Ok((nnodes, given));
+    }
     let left = there.saturating_sub(nnodes.value.max);
     if given.value > left {
         let (typed, origin) = layers.find(Key::Spares).unwrap_or(("", Origin::Default("")));
@@ -93,6 +103,23 @@ impl Settings {
     /// Where this node stands in its launch; alone where no agents of other nodes belong to it.
     #[must_use]
     pub fn place(&self) -> LaunchPlace {
+        if let Some(at) = &self.meeting.at {
+            // An id of somebody's choice keeps two runs at one endpoint apart.
+            let chosen = !matches!(self.run_id.origin, Origin::Default(_));
+            let id = if chosen { self.run_id.value.as_str() } else { "" };
+            return LaunchPlace {
+                token: format!("direct:{}:{id}", at.port),
+                index: at.rank.unwrap_or(1),
+                address: self.local_addr.value.clone(),
+                direct: Some(Direct {
+                    host: at.host.clone(),
+                    port: at.port,
+                    rank: at.rank,
+                    secret: String::new(),
+                }),
+                ..LaunchPlace::default()
+            };
+        }
         let together = self.slurm.as_ref().filter(|p| matches!(p.form, Form::Step | Form::Supervised));
         let Some(place) = together else { return LaunchPlace::default() };
         let supervised = place.form == Form::Supervised;

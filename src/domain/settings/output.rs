@@ -21,8 +21,11 @@ impl OutputSettings {
     pub(super) fn resolve(layers: &Layers<'_>) -> Result<Self, SettingsError> {
         let filters = || (Vec::new(), "");
         Ok(Self {
-            prefix: layers
-                .get(Key::LogLinePrefixTemplate, |text| Ok(text.to_owned()), || (String::new(), ""))?,
+            prefix: layers.get(
+                Key::LogLinePrefixTemplate,
+                |text| Ok(text.to_owned()),
+                || (String::new(), ""),
+            )?,
             stdout_filters: layers.get(Key::DuplicateStdoutFilters, filter_list, filters)?,
             stderr_filters: layers.get(Key::DuplicateStderrFilters, filter_list, filters)?,
             events: layers.get(Key::EventLogHandler, handler, || (false, ""))?,
@@ -83,6 +86,18 @@ fn handler(text: &str) -> Result<bool, ValueProblem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    proptest::proptest! {
+        /// What is shown is read as the same.
+        #[test]
+        fn filters_survive(texts in proptest::collection::vec("[a-c ,]{1,6}", 1..4)) {
+            let shown: Vec<String> = texts.iter().map(|text| text.replace(',', ",,")).collect();
+            // A comma at an edge cannot be told from the one between two texts.
+            let plain = texts.iter().all(|text| !text.starts_with(',') && !text.ends_with(','));
+            let read = filter_list(&shown.join(","));
+            proptest::prop_assert!(!plain || read == Ok(texts));
+        }
+    }
 
     #[test]
     fn filters() {

@@ -4,12 +4,15 @@ use std::path::{Path, PathBuf};
 
 use super::args::Facts;
 use super::key::Key;
-use super::resolve::{Layers, SettingsError};
+use super::resolve::{Layers, Settings, SettingsError};
 use super::value::{self, Origin, Value};
 use crate::domain::env;
 
 /// The name of the directory beside a job's output and in its directory of submission.
 const HIDDEN: &str = ".relight";
+
+/// Why a run directory lies where it lies.
+const BESIDE: &str = "beside the job's output";
 
 /// Where Slurm writes the standard output of the batch script, and what was seen there. It is Slurm's word and not the
 /// descriptor of a process, which a line of the script may have turned elsewhere: every command of the job, and the next job
@@ -49,7 +52,7 @@ pub(super) fn run_dir(layers: &Layers<'_>, facts: &Facts) -> Result<Value<PathBu
     let submission = || absolute(env::SLURM_SUBMIT_DIR);
     let in_job = layers.var(env::SLURM_JOB_ID).is_some();
     let (value, why) = if let Some(dir) = output.filter(|_| in_job) {
-        (dir.join(HIDDEN), "beside the job's output")
+        (dir.join(HIDDEN), BESIDE)
     } else if let Some(dir) = submission().filter(|_| in_job) {
         (dir.join(HIDDEN), env::SLURM_SUBMIT_DIR.name)
     } else if let Some(dir) = absolute(env::XDG_STATE_HOME) {
@@ -60,6 +63,14 @@ pub(super) fn run_dir(layers: &Layers<'_>, facts: &Facts) -> Result<Value<PathBu
         return Err(SettingsError::NoRunDir);
     };
     Ok(Value { value, origin: Origin::Default(why) })
+}
+
+impl Settings {
+    /// The run directory lies beside the output of the job, and nobody chose that.
+    #[must_use]
+    pub fn is_beside_output(&self) -> bool {
+        self.run_dir.origin == Origin::Default(BESIDE)
+    }
 }
 
 #[cfg(test)]

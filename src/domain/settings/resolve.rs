@@ -7,9 +7,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::args::{Args, Facts};
+use super::direct::Meeting;
 use super::file::ConfigFile;
 use super::hints::Hints;
-use super::key::{IGNORED, Key};
+use super::key::Key;
 use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
 use super::{launch, place};
@@ -17,7 +18,9 @@ use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::numa::NumaBinding;
 use crate::domain::slurm_env::{Form, SlurmPlace};
-use crate::domain::spec::{GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec};
+use crate::domain::spec::{
+    GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec, StoreHost,
+};
 use crate::domain::suggest::closest;
 
 /// Where a faulty value was written, with its spelling there.
@@ -86,7 +89,19 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu", "xpu"]),
         ValueProblem::NotNuma => meant(&["node", "socket", "exclusive", "core-complex"]),
         ValueProblem::NotBackend => meant(&["static", "c10d"]),
+        ValueProblem::SeveralNodes => Some(
+            "in a job of Slurm nothing more is needed; elsewhere say where the machines meet: --master-addr HOST and a \
+             --node-rank for each, or --rdzv-backend c10d --rdzv-endpoint HOST:PORT"
+                .to_owned(),
+        ),
+        ValueProblem::NoSecret => Some(
+            "give each machine a copy of one secret: (umask 077; head -c 32 /dev/urandom | base64 > secret), then \
+             --secret-file secret; on a network of your own alone: --insecure"
+                .to_owned(),
+        ),
+        ValueProblem::SharedPort => Some("choose one, such as 29500".to_owned()),
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
+        ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
         ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
         ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
@@ -146,6 +161,8 @@ pub struct Settings {
     pub grant: Value<GrantMode>,
     /// The address of this node that others are told; `None`: found out.
     pub local_addr: Value<Option<String>>,
+    /// Who hosts the ranks' rendezvous store.
+    pub rdzv_store: Value<StoreHost>,
     /// Prefix, filters and events of what ranks say.
     pub output: OutputSettings,
     /// torchrun's settings of its rendezvous and its agent.
@@ -158,6 +175,8 @@ pub struct Settings {
     pub threads: Option<u32>,
     /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
     pub ignored: Vec<String>,
+    /// Where machines outside Slurm meet.
+    pub meeting: Meeting,
     /// Script, module or binary; empty where only settings were asked for.
     pub program: String,
     /// Its arguments.
@@ -226,6 +245,8 @@ pub struct NodeContext {
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
     pub interactive: bool,
+    /// Who hosts the ranks' rendezvous store.
+    pub rdzv_store: StoreHost,
     /// Where this node stands in its launch.
     pub place: LaunchPlace,
 }
@@ -285,7 +306,7 @@ impl Layers<'_> {
         }
     }
 
-    fn flag(&self, key: Key) -> Result<Value<bool>, SettingsError> {
+    pub(super) fn flag(&self, key: Key) -> Result<Value<bool>, SettingsError> {
         self.get(key, value::flag, || (false, ""))
     }
 
@@ -294,11 +315,9 @@ impl Layers<'_> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(&self, hints: &Hints) -> Vec<String> {
-        let typed = self.args.ignored.iter().map(|name| format!("--{name}"));
-        let set = IGNORED.iter().filter(|(_, var)| self.var(*var).is_some());
-        let mut all: Vec<String> = typed.chain(set.map(|(_, var)| var.name.to_owned())).collect();
-        all.extend(hints.without_effect());
+    fn ignored(hints: &Hints, meeting: &Meeting) -> Vec<String> {
+        let mut all = hints.without_effect(meeting.at.is_some());
+        all.extend(meeting.without_effect(hints));
         all.sort();
         all.dedup();
         all
@@ -322,11 +341,14 @@ impl Settings {
         let numbers = Numbers::default();
         let standalone = layers.flag(Key::Standalone)?;
         let slurm = facts.slurm.clone().filter(|place| place.form != Form::Nested && !standalone.value);
-        let (nnodes, spares) = launch::nodes(&layers, slurm.as_ref())?;
+        let (nnodes, spares) = launch::nodes(&layers, slurm.as_ref(), standalone.value)?;
+        let several = slurm.is_none() && nnodes.value.max > 1;
         let job = layers.var(env::SLURM_JOB_ID).map(str::to_owned);
         let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
         let streams = || (StreamMap::default(), "");
         let hints = Hints::resolve(&layers, standalone.value)?;
+        let meeting =
+            Meeting::resolve(&layers, &hints, nnodes.value.max.saturating_add(spares.value), several)?;
         let by_conf = |of: Option<u64>, ms: u64| match of {
             Some(ms) => (ms, "--rdzv-conf"),
             None => (ms, ""),
@@ -376,9 +398,11 @@ impl Settings {
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
+            rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
             output: OutputSettings::resolve(&layers)?,
-            ignored: layers.ignored(&hints),
+            ignored: Layers::ignored(&hints, &meeting),
             hints,
+            meeting,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
             gpus: layers.get(Key::GpuVisibility, launch::gpus, || (GpuVisibility::All, ""))?,
             program: args.program.clone().unwrap_or_default(),
@@ -471,6 +495,7 @@ impl Settings {
             log_dir: log_dir.to_string_lossy().into_owned(),
             // Known when the agent listens; until then, and on a machine by itself, this.
             address: "127.0.0.1".to_owned(),
+            addresses: vec!["127.0.0.1".to_owned()],
             port: 0,
             order: self.place().index,
         }
@@ -506,6 +531,7 @@ impl Settings {
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,
+            rdzv_store: self.rdzv_store.value,
             place: self.place(),
             ..NodeContext::default()
         }
@@ -625,6 +651,40 @@ mod tests {
     }
 
     #[test]
+    fn nodes_of_a_job_of_four() {
+        let job = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[1-4]"), ("SLURMD_NODENAME", "n1")];
+        let job = job.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let facts = Facts { slurm: SlurmPlace::read(&job).unwrap(), ..facts() };
+        let of = |nnodes: &str, spares: &str| {
+            let typed = [(Key::Nnodes, nnodes), (Key::Spares, spares)];
+            let typed: Vec<_> = typed.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+            match resolve_with(&facts, &typed, &[], "") {
+                Ok(all) => format!("{} + {}", all.nnodes.value, all.spares.value),
+                Err(error) => error.to_string(),
+            }
+        };
+        for (nnodes, spares, expected) in [
+            ("", "", "4 + 0"),
+            ("", "1", "3 + 1"),
+            ("3", "", "3 + 1"),
+            ("5", "", "--nnodes '5' asks for more nodes than the 4 that are there"),
+            ("2:4", "", "2:4 + 0"),
+            ("2:3", "", "2:3 + 1"),
+            ("1:1", "", "1 + 3"),
+            // One line for jobs of any size.
+            ("2:64", "", "2:4 + 0"),
+            ("2:64", "1", "2:3 + 1"),
+            ("4:64", "", "4 + 0"),
+            ("5:8", "", "--nnodes '5:8' asks for more nodes than the 4 that are there"),
+            ("4:64", "1", "--spares '1' asks for more nodes than the 4 that are there"),
+        ] {
+            assert_eq!(of(nnodes, spares), expected, "--nnodes={nnodes} --spares={spares}");
+        }
+        let spec = resolve_with(&facts, &[(Key::Nnodes, "2:4")], &[], "").unwrap().run_spec();
+        assert_eq!((spec.min_nodes, spec.max_nodes, spec.numbers.last_call_ms), (2, 4, 30_000));
+    }
+
+    #[test]
     fn ids_and_places() {
         let all = resolve(&[], &[], "").unwrap();
         assert_eq!(all.own_dir(), Path::new("/home/u/.local/state/relight/20261201-080000-beef"));
@@ -688,7 +748,10 @@ mod tests {
                 Key::Nnodes,
                 "2",
                 "--nnodes '2' asks for several nodes, and this is no Slurm job (or --standalone was given)",
-                None,
+                Some(
+                    "in a job of Slurm nothing more is needed; elsewhere say where the machines meet: --master-addr HOST and a \
+                     --node-rank for each, or --rdzv-backend c10d --rdzv-endpoint HOST:PORT",
+                ),
             ),
             (
                 Key::LostAfter,

@@ -3,7 +3,7 @@
 use super::key::Key;
 use super::resolve::Settings;
 use super::value::{LogDir, Origin};
-use crate::domain::spec::GrantMode;
+use crate::domain::spec::{GrantMode, StoreHost};
 
 /// One setting for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,15 +67,20 @@ impl Settings {
                     };
                     (Some(value.to_owned()), &self.grant.origin)
                 }
+                Key::RdzvStore => {
+                    let value = match self.rdzv_store.value {
+                        StoreHost::Agent => "agent",
+                        StoreHost::Rank0 => "rank0",
+                    };
+                    (Some(value.to_owned()), &self.rdzv_store.origin)
+                }
                 Key::LocalAddr => (self.local_addr.value.clone(), &self.local_addr.origin),
                 Key::LastCall => (Some(seconds(self.last_call_ms.value)), &self.last_call_ms.origin),
                 Key::RunPath => (Some(flag(self.run_path.value)), &self.run_path.origin),
                 Key::VirtualLocalRank => {
                     (Some(flag(self.virtual_local_rank.value)), &self.virtual_local_rank.origin)
                 }
-                Key::NumaBinding => {
-                    (self.numa.value.map(|numa| numa.name().to_owned()), &self.numa.origin)
-                }
+                Key::NumaBinding => (self.numa.value.map(|numa| numa.name().to_owned()), &self.numa.origin),
                 Key::LogLinePrefixTemplate
                 | Key::DuplicateStdoutFilters
                 | Key::DuplicateStderrFilters
@@ -87,6 +92,9 @@ impl Settings {
                 | Key::StartMethod
                 | Key::SignalsToHandle
                 | Key::LogsSpecs => self.hints.show(key).unwrap_or((None, &self.hints.conf.origin)),
+                Key::NodeRank | Key::MasterAddr | Key::MasterPort | Key::SecretFile | Key::Insecure => {
+                    self.meeting.show(key).unwrap_or((None, &self.meeting.insecure.origin))
+                }
                 Key::SlurmEnv => (Some(self.slurm_env.value.name().to_owned()), &self.slurm_env.origin),
                 Key::GpuVisibility => (Some(self.gpus.value.name().to_owned()), &self.gpus.origin),
             }

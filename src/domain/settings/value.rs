@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::file::Line;
 use crate::domain::numa::NumaBinding;
-use crate::domain::spec::GrantMode;
+use crate::domain::spec::{GrantMode, StoreHost};
 
 /// Where a value came from.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,9 +69,21 @@ pub enum ValueProblem {
     /// More than one node.
     #[error("asks for several nodes, and this is no Slurm job (or --standalone was given)")]
     SeveralNodes,
-    /// A world that may shrink.
-    #[error("asks for a world that may shrink; this version runs a fixed number of nodes: write N")]
-    Elastic,
+    /// Several machines, and nothing that says who belongs to them.
+    #[error("asks for several machines outside Slurm, and nothing tells them from strangers")]
+    NoSecret,
+    /// A number beyond the others.
+    #[error("is beyond the last one, {}: --nnodes and --spares say how many machines there are", most.saturating_sub(1))]
+    NodeRank {
+        /// So many there are.
+        most: u32,
+    },
+    /// No port.
+    #[error("is no port: a whole number from 0 to 65535")]
+    Port,
+    /// Any port, where all must know it.
+    #[error("leaves the port open, and every machine must know it")]
+    SharedPort,
     /// More than there are.
     #[error("asks for more nodes than the {there} that are there")]
     TooFewNodes {
@@ -159,6 +171,9 @@ pub enum ValueProblem {
     /// No grant mode.
     #[error("is neither auto nor lease")]
     NotGrant,
+    /// Nobody who could host the store.
+    #[error("is neither agent nor rank0")]
+    NotStoreHost,
     /// Not one of the words of the setting.
     #[error("is none of {0}")]
     NotOneOf(&'static str),
@@ -430,6 +445,14 @@ pub(super) fn grant(text: &str) -> Result<GrantMode, ValueProblem> {
         "auto" => Ok(GrantMode::Auto),
         "lease" => Ok(GrantMode::Lease),
         _ => Err(ValueProblem::NotGrant),
+    }
+}
+
+pub(super) fn store_host(text: &str) -> Result<StoreHost, ValueProblem> {
+    match text {
+        "agent" => Ok(StoreHost::Agent),
+        "rank0" => Ok(StoreHost::Rank0),
+        _ => Err(ValueProblem::NotStoreHost),
     }
 }
 

@@ -181,26 +181,65 @@ impl<'a> Iterator for List<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Request<'a> {
-    Validate { magic: u32 },
-    Set { key: &'a [u8], value: &'a [u8] },
-    CompareSet { key: &'a [u8], expected: &'a [u8], desired: &'a [u8] },
-    Get { key: &'a [u8] },
-    Add { key: &'a [u8], delta: i64 },
-    Check { keys: List<'a> },
-    Wait { keys: List<'a> },
+    Validate {
+        magic: u32,
+    },
+    Set {
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    CompareSet {
+        key: &'a [u8],
+        expected: &'a [u8],
+        desired: &'a [u8],
+    },
+    Get {
+        key: &'a [u8],
+    },
+    Add {
+        key: &'a [u8],
+        delta: i64,
+    },
+    Check {
+        keys: List<'a>,
+    },
+    Wait {
+        keys: List<'a>,
+    },
     NumKeys,
-    Delete { key: &'a [u8] },
-    Append { key: &'a [u8], value: &'a [u8] },
-    MultiGet { keys: List<'a> },
+    Delete {
+        key: &'a [u8],
+    },
+    Append {
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    MultiGet {
+        keys: List<'a>,
+    },
     /// Key and value in turn.
-    MultiSet { pairs: List<'a> },
+    MultiSet {
+        pairs: List<'a>,
+    },
     CancelWait,
-    Ping { nonce: [u8; 4] },
-    QueuePush { key: &'a [u8], value: &'a [u8] },
-    QueuePop { key: &'a [u8] },
-    QueueLen { key: &'a [u8] },
+    Ping {
+        nonce: [u8; 4],
+    },
+    QueuePush {
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    QueuePop {
+        key: &'a [u8],
+    },
+    QueueLen {
+        key: &'a [u8],
+    },
     ListKeys,
-    Barrier { key: &'a [u8], world: i64 },
+    Barrier {
+        key: &'a [u8],
+        world: i64,
+    },
 }
 
 impl<'a> Request<'a> {
@@ -214,11 +253,9 @@ impl<'a> Request<'a> {
         Some(match opcode {
             code::VALIDATE => Self::Validate { magic: u32::from_le_bytes(four()?) },
             code::SET => Self::Set { key: strings.next()?, value: strings.next()? },
-            code::COMPARE_SET => Self::CompareSet {
-                key: strings.next()?,
-                expected: strings.next()?,
-                desired: strings.next()?,
-            },
+            code::COMPARE_SET => {
+                Self::CompareSet { key: strings.next()?, expected: strings.next()?, desired: strings.next()? }
+            }
             code::GET => Self::Get { key: strings.next()? },
             code::ADD => Self::Add { key: strings.next()?, delta: number(strings)? },
             code::CHECK => Self::Check { keys: counted()? },

@@ -211,7 +211,14 @@ impl Model {
 
 fn op() -> impl Strategy<Value = Op> {
     let k = || 0_u8..5;
-    let v = || prop_oneof![Just(vec![]), Just(b"1".to_vec()), Just(b"x".to_vec()), prop::collection::vec(any::<u8>(), 0..9)];
+    let v = || {
+        prop_oneof![
+            Just(vec![]),
+            Just(b"1".to_vec()),
+            Just(b"x".to_vec()),
+            prop::collection::vec(any::<u8>(), 0..9)
+        ]
+    };
     let ks = || prop::collection::vec(0_u8..5, 0..4);
     prop_oneof![
         (k(), v()).prop_map(|(k, v)| Op::Set(k, v)),

@@ -117,7 +117,9 @@ impl Seen {
                     joined
                 } else {
                     let own = place.addresses.iter().map(IpAddr::to_canonical).collect::<BTreeSet<_>>();
-                    own.iter().filter_map(|at| self.joined.get(at)).fold(0_u32, |sum, n| sum.saturating_add(*n))
+                    own.iter()
+                        .filter_map(|at| self.joined.get(at))
+                        .fold(0_u32, |sum, n| sum.saturating_add(*n))
                 };
                 let here = here.max(self.known_in(place.first, place.nproc)).min(place.nproc);
                 if here < place.nproc {
@@ -206,7 +208,6 @@ fn rank_of(key: &[u8]) -> Option<u32> {
     if last.len() > 9 || last.is_empty() {
         return None;
     }
-    last.iter().try_fold(0_u32, |rank, digit| {
-        digit.is_ascii_digit().then(|| rank * 10 + u32::from(digit - b'0'))
-    })
+    last.iter()
+        .try_fold(0_u32, |rank, digit| digit.is_ascii_digit().then(|| rank * 10 + u32::from(digit - b'0')))
 }

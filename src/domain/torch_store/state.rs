@@ -118,7 +118,7 @@ impl Store {
     /// Answers one request, which [`Scanner`](super::Scanner) found, of a connection from `peer`.
     ///
     /// # Errors
-    /// Why this connection must be closed; nothing that it asked for is done.
+    /// Why this connection must be closed. What it asked for is not done; of `MULTI_SET` what fitted is.
     pub fn handle(
         &mut self,
         conn: Conn,
@@ -141,12 +141,14 @@ impl Store {
                 self.set(key, value, out)?;
             }
             Request::CompareSet { key, expected, desired } => {
-                match self.keys.get(key) {
-                    Some(now) if now != expected => return Ok(put_bytes(out.reply(conn), now)),
-                    // What torch answers although there is no such value.
-                    None if !expected.is_empty() => {}
-                    Some(_) | None => self.set(key, desired, out)?,
+                let fits = match self.keys.get(key) {
+                    Some(now) => now == expected,
+                    None => expected.is_empty(),
+                };
+                if fits {
+                    self.set(key, desired, out)?;
                 }
+                // Where there is no such key torch answers what was expected, although nothing is.
                 let now = self.keys.get(key).map_or(expected, Vec::as_slice);
                 put_bytes(out.reply(conn), now);
             }

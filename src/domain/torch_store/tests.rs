@@ -142,7 +142,11 @@ fn compare_set_answers_as_torch_does() {
     let ask = |bed: &mut Bed, expected: &[u8], desired: &[u8]| {
         bed.ask(0, &request(code::COMPARE_SET, &[b"/k", expected, desired], &[])).unwrap()
     };
-    assert_eq!(ask(&mut bed, b"old", b"new"), text(b"old"), "a key that is not there is called what was expected");
+    assert_eq!(
+        ask(&mut bed, b"old", b"new"),
+        text(b"old"),
+        "a key that is not there is called what was expected"
+    );
     assert_eq!(bed.number(0, &[code::GETNUMKEYS]), 0);
     assert_eq!(ask(&mut bed, b"", b"new"), text(b"new"));
     assert_eq!(ask(&mut bed, b"x", b"y"), text(b"new"));
@@ -245,7 +249,9 @@ fn who_does_not_speak_the_protocol_is_closed() {
         done
     };
     assert_eq!(ask(0, &hello), Err(Fault::Stranger), "no such connection");
-    for first in [request(code::GET, &[b"/k"], &[]), request(code::VALIDATE, &[], &[0; 4]), vec![code::GETNUMKEYS]] {
+    for first in
+        [request(code::GET, &[b"/k"], &[]), request(code::VALIDATE, &[], &[0; 4]), vec![code::GETNUMKEYS]]
+    {
         assert_eq!(ask(0, &first), Err(Fault::Stranger));
     }
     assert_eq!(ask(7, &hello), Err(Fault::Stranger));
@@ -302,7 +308,9 @@ fn reach(joined: &[&str], keys: &[&str], places: &[(&str, &str, u32)]) -> Reach 
     for (conn, at) in (0..).zip(joined) {
         let mut sent = Sent::default();
         store.connect(Conn(conn));
-        store.handle(Conn(conn), HERE, &request(code::VALIDATE, &[], &MAGIC.to_le_bytes()), &mut sent).unwrap();
+        store
+            .handle(Conn(conn), HERE, &request(code::VALIDATE, &[], &MAGIC.to_le_bytes()), &mut sent)
+            .unwrap();
         store.handle(Conn(conn), at.parse().unwrap(), &add(b"init/", 1), &mut sent).unwrap();
         if let Some(key) = keys.get(conn as usize) {
             let set = request(code::SET, &[key.as_bytes(), b"address"], &[]);
@@ -326,7 +334,8 @@ fn reach(joined: &[&str], keys: &[&str], places: &[(&str, &str, u32)]) -> Reach 
 #[test]
 fn who_never_came_is_named() {
     let two = [("n1", "10.0.0.1", 2), ("n2", "10.0.0.2", 2)];
-    let said = |joined: &[&str], keys: &[&str], places: &[(&str, &str, u32)]| reach(joined, keys, places).missing();
+    let said =
+        |joined: &[&str], keys: &[&str], places: &[(&str, &str, u32)]| reach(joined, keys, places).missing();
     let (a, b) = ("10.0.0.1", "::ffff:10.0.0.2");
     assert_eq!(said(&[], &[], &two), None, "a program that has no use for the store");
     assert_eq!(said(&[a, a, b, b], &[], &two), None);
@@ -335,7 +344,8 @@ fn who_never_came_is_named() {
     let keys = ["/default_pg/0//cpu//0/1", "/x", "/y"];
     assert_eq!(said(&[a, b, b], &keys, &two).unwrap(), "rank 0 (n1)");
     let one = [("n1", "10.0.0.1", 4)];
-    let keys = ["/worker/attempt_0/default_pg/0//cpu//0/0", "/default_pg/0//cpu//0/2", "/default_pg/0//cpu//0/77"];
+    let keys =
+        ["/worker/attempt_0/default_pg/0//cpu//0/0", "/default_pg/0//cpu//0/2", "/default_pg/0//cpu//0/77"];
     assert_eq!(said(&["127.0.0.1", "127.0.0.1"], &keys[..2], &one).unwrap(), "rank 1 (n1), rank 3 (n1)");
     assert_eq!(said(&["127.0.0.1", "127.0.0.1", "127.0.0.1"], &keys, &one).unwrap(), "1 of ranks 0-3 (n1)");
     let same = [("n1", "10.0.0.1", 2), ("n2", "10.0.0.1", 2)];

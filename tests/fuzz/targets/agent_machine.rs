@@ -64,6 +64,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let spec = Box::new(RunSpec { run_id: RunId::new("r"), ..RunSpec::default() });
     let welcome = |tail| AgentMsg::Welcome {
         answers: 0,
+        store: None,
         spec: spec.clone(),
         tail,
         leader: Incarnation(9),
@@ -80,7 +81,8 @@ fn seeds() -> Vec<Vec<u8>> {
     };
     let world = std::sync::Arc::new(World {
         members: (0..3).map(member).collect(),
-        master: Offer { address: "10.0.0.1".into(), port: 20_000 },
+        master: Offer { address: "10.0.0.1".into(), port: 20_000, hosted: true },
+        addresses: Vec::new(),
         resume: None,
     });
     let start = || AgentMsg::Start { attempt: Attempt(0), life: Incarnation(1), world: world.clone() };
@@ -154,7 +156,7 @@ impl Bed2 {
                     Event::Swept { op, survivors }
                 }
                 Effect::OpenOffer { op } => {
-                    Event::OfferReady { op, offer: Offer { address: "10.0.0.2".into(), port: 20_001 } }
+                    Event::OfferReady { op, offer: Offer { address: "10.0.0.2".into(), port: 20_001, hosted: true } }
                 }
                 Effect::Exit(code) => {
                     self.code = Some(code);

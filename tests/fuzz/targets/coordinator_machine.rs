@@ -97,7 +97,7 @@ fn join(node: u8) -> Step {
         node,
         CoordinatorMsg::Join {
             spec: Box::new(spec),
-            offer: Some(Offer { address, port: 20_000 }),
+            offer: Some(Offer { address, port: 20_000, hosted: true }),
             store: None,
             proof: None,
             clean_of: vec![],
@@ -131,7 +131,7 @@ fn end(local: u32, exit: ExitKind, ours: bool) -> ExitReport {
 }
 
 fn stopped(attempt: u64) -> Vec<Step> {
-    let offer = Some(Offer { address: "10.0.0.9".into(), port: 20_001 });
+    let offer = Some(Offer { address: "10.0.0.9".into(), port: 20_001, hosted: true });
     let stop = |node: u8| {
         let exits =
             vec![end(0, ExitKind::Signal { no: 15, core: false }, true), end(1, ExitKind::Code(1), false)];

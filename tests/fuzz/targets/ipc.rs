@@ -48,8 +48,8 @@ fn run(input: &[u8]) -> u64 {
         1 => framed::<health::Response>(bytes),
         2 => framed::<store::Request>(bytes),
         3 => framed::<store::Response>(bytes),
-        4 => guardian::decode::<ToAgent>(bytes).map_or_else(|e| shape(e), |m| shape(m)),
-        5 => guardian::decode::<ToGuardian>(bytes).map_or_else(|e| shape(e), |m| shape(m)),
+        4 => guardian::decode::<ToAgent>(bytes).map_or_else(shape, shape),
+        5 => guardian::decode::<ToGuardian>(bytes).map_or_else(shape, shape),
         _ => behaviour(Boot::decode(bytes).is_ok()),
     }
 }

@@ -40,4 +40,7 @@ mutants! {
     charge_twice: ChargeTwice, "failure_charged_once";
     forget_unknown_append: ForgetUnknownAppend, "running_or_closed_in_60_s";
     blame_victim: BlameVictim, "no_victim_is_blamed";
+    below_min: BelowMin, "never_below_min";
+    grow_at_once: GrowAtOnce, "no_restart_to_grow";
+    no_last_call: NoLastCall, "last_call_is_kept";
 }

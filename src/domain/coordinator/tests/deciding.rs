@@ -157,7 +157,7 @@ fn scenario_12_all_ranks_of_a_node_are_one_incident_and_the_node_is_named_once()
 }
 
 fn survivors(bed: &mut Bed, of: u64, attempt: Attempt, survivors: Vec<Survivor>) {
-    let offer = Some(Offer { address: format!("10.0.0.{of}"), port: 20_001 });
+    let offer = Some(Offer { address: format!("10.0.0.{of}"), port: 20_001, hosted: true });
     bed.says(of, of, CoordinatorMsg::Stopped { attempt, exits: Vec::new(), survivors, offer });
 }
 
@@ -209,6 +209,43 @@ fn the_last_ranks_that_end_with_their_grant_end_the_wait_too() {
     bed.pass(2_000);
     let stopped = bed.machine.breaking.as_ref().and_then(|broke| broke.stopped);
     assert_eq!(stopped, Some(BootTime::from_millis(bed.ms - 1_000)));
+}
+
+fn no_program(errno: i32) -> ExitKind {
+    ExitKind::NeverStarted { errno, what: "exec ./train (no such file)".into() }
+}
+
+fn decisions(bed: &Bed) -> Vec<Decision> {
+    let decided = bed.notes.iter().filter_map(|note| match note {
+        Note::Decided { decision, .. } => Some(decision.clone()),
+        _ => None,
+    });
+    decided.collect()
+}
+
+#[test]
+fn a_program_that_no_node_can_start_ends_the_run_at_once() {
+    let mut bed = Bed::running(1, 0);
+    bed.exited(1, vec![report(0, no_program(2), "")]);
+    assert_eq!(decisions(&bed), [Decision::Stop { code: 1 }], "one node tells for all");
+    // A limit that passes is another matter.
+    let mut bed = Bed::running(1, 0);
+    bed.exited(1, vec![report(0, no_program(11), "")]);
+    assert_eq!(decisions(&bed), [Decision::Restart]);
+}
+
+#[test]
+fn a_program_that_is_missing_on_one_node_is_tried_once_more() {
+    let mut bed = Bed::running(2, 0);
+    for wanted in [Decision::Restart, Decision::Stop { code: 1 }] {
+        bed.notes.clear();
+        bed.exited(2, vec![report(0, no_program(2), "")]);
+        assert_eq!(decisions(&bed), [wanted]);
+        bed.all_stop(&[]);
+        bed.pass(100);
+    }
+    let said = bed.console().join("\n");
+    assert!(said.contains("another try would change nothing"), "{said}");
 }
 
 #[test]

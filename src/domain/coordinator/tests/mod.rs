@@ -17,6 +17,7 @@ use super::*;
 mod blame;
 mod deciding;
 mod doubt;
+mod elastic;
 mod members;
 mod proof;
 mod scale;
@@ -58,6 +59,17 @@ impl Bed {
             incarnation: Incarnation(1),
             spec: spec(nodes, spares),
             voters: (1..=u64::from(nodes + spares)).map(name).collect(),
+            ..CoordinatorConfig::default()
+        })
+    }
+
+    /// The same with `--nnodes MIN:MAX`, in a launch of MAX nodes.
+    pub(super) fn elastic(min: u32, max: u32) -> Self {
+        Self::with(CoordinatorConfig {
+            node: name(1),
+            incarnation: Incarnation(1),
+            spec: RunSpec { min_nodes: min, ..spec(max, 0) },
+            voters: (1..=u64::from(max)).map(name).collect(),
             ..CoordinatorConfig::default()
         })
     }
@@ -138,7 +150,7 @@ impl Bed {
             order: u32::try_from(i).unwrap(),
             ..NodeSpec::default()
         };
-        let offer = Some(Offer { address: spec.address.clone(), port: 20_000 });
+        let offer = Some(Offer { address: spec.address.clone(), port: 20_000, hosted: true });
         let join = CoordinatorMsg::Join {
             spec: Box::new(spec),
             offer,
@@ -201,7 +213,7 @@ impl Bed {
     }
 
     pub(super) fn stopped(&mut self, i: u64, life: u64, attempt: Attempt) {
-        let offer = Some(Offer { address: format!("10.0.0.{i}"), port: 20_001 });
+        let offer = Some(Offer { address: format!("10.0.0.{i}"), port: 20_001, hosted: true });
         let msg = CoordinatorMsg::Stopped { attempt, exits: Vec::new(), survivors: Vec::new(), offer };
         self.says(i, life, msg);
     }

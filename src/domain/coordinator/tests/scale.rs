@@ -15,7 +15,7 @@ fn join(node: u64) -> Event {
     let spec = NodeSpec { nproc: 8, order: u32::try_from(node).unwrap(), ..NodeSpec::default() };
     let join = CoordinatorMsg::Join {
         spec: Box::new(spec),
-        offer: Some(Offer { address: format!("10.0.0.{node}"), port: 20_000 }),
+        offer: Some(Offer { address: format!("10.0.0.{node}"), port: 20_000, hosted: false }),
         store: None,
         proof: None,
         clean_of: Vec::new(),
@@ -31,7 +31,7 @@ fn started(node: u64, attempt: u64) -> Event {
 }
 
 fn stopped(node: u64) -> Event {
-    let offer = Some(Offer { address: format!("10.0.0.{node}"), port: 20_001 });
+    let offer = Some(Offer { address: format!("10.0.0.{node}"), port: 20_001, hosted: false });
     let exits = vec![ExitReport { ours: true, ..report(0, KILL, "") }];
     let msg = CoordinatorMsg::Stopped { attempt: Attempt(0), exits, survivors: Vec::new(), offer };
     frame(node, 3, msg)

@@ -130,9 +130,15 @@ impl World {
                 Note::InDoubt { .. } => self.counters.doubts += 1,
                 Note::BeatsLate { .. } => self.counters.late_beats += 1,
                 Note::NodeBack { .. } => self.counters.came_back += 1,
-                Note::NodeDirty { .. } => self.counters.dirty += 1,
+                Note::NodeDirty { node: which, .. } => {
+                    self.counters.dirty += 1;
+                    self.disturb(Self::index(&which));
+                }
+                Note::GrantOver { .. } => self.disturb(node),
                 Note::StoodDown { .. } => self.counters.stood_down += 1,
                 Note::SlotFilled { .. } => self.counters.replaced += 1,
+                Note::LastCall { .. } => self.counters.last_calls += 1,
+                Note::Joined { node: which, .. } => self.check.came(&which),
                 Note::AppendLost { .. } => self.counters.appends_lost += 1,
                 Note::GaveUp { .. } => self.counters.orphans += 1,
                 _ => {}
@@ -197,7 +203,10 @@ impl World {
                 let event = if self.rng.chance(20) {
                     Event::OfferFailed { op }
                 } else {
-                    Event::OfferReady { op, offer: Offer { address: format!("10.0.0.{node}"), port } }
+                    Event::OfferReady {
+                        op,
+                        offer: Offer { address: format!("10.0.0.{node}"), port, hosted: true },
+                    }
                 };
                 let delay = self.rng.range(1, 5) * MS;
                 self.task(node, delay, Thread::Control, Task::Agent(event));

@@ -8,7 +8,7 @@ use super::world::{MS, Ns, Seat, World};
 use crate::domain::guardian::NO_GRANT;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Rank, Seq};
 use crate::domain::ledger::Ledger;
-use crate::domain::record::{Body, Cause, FirstFailure, Record};
+use crate::domain::record::{AttemptBody, Body, Cause, FirstFailure, Member, Record};
 use crate::domain::rendezvous;
 use crate::domain::time::{BootTime, Now};
 use crate::domain::wire::{Ack, World as RanksWorld};
@@ -53,6 +53,12 @@ pub(super) struct Check {
     /// Until when anybody had authority.
     authority: Ns,
     told: Option<u8>,
+    /// Nodes that came to the newest launch.
+    came: BTreeSet<NodeName>,
+    /// The first world of the newest launch is written.
+    begun: bool,
+    /// Attempts of which ranks were lost otherwise than by our order.
+    disturbed: BTreeSet<Attempt>,
 }
 
 impl Check {
@@ -64,6 +70,13 @@ impl Check {
 
     pub(super) fn launch(&mut self) {
         self.told = None;
+        self.begun = false;
+        self.came.clear();
+    }
+
+    /// A node was admitted.
+    pub(super) fn came(&mut self, node: &NodeName) {
+        self.came.insert(node.clone());
     }
 }
 
@@ -154,17 +167,19 @@ impl World {
     pub(super) fn check_spawn(&mut self, node: usize, seat: &Seat) {
         let (attempt, rank) = (seat.attempt, seat.rank);
         let who = format!("n{node}: rank {rank} of attempt {attempt}");
+        // Where peers come from is what the coordinator knows of their links just then, and in no record.
+        let told = RanksWorld { addresses: Vec::new(), ..seat.world.clone() };
         let record = self.store.records.iter().find_map(|r| match &r.body {
             Body::Attempt(body) if r.attempt == attempt => Some(rendezvous::world(body)),
             _ => None,
         });
         match record {
             None => self.fail("spawn_only_after_written", who.clone()),
-            Some(world) if world != seat.world => self.fail("same_world", who.clone()),
+            Some(world) if world != told => self.fail("same_world", who.clone()),
             Some(_) => {}
         }
-        let first = self.check.worlds.entry(attempt).or_insert_with(|| seat.world.clone());
-        if *first != seat.world {
+        let first = self.check.worlds.entry(attempt).or_insert_with(|| told.clone());
+        if *first != told {
             self.fail("same_world", who.clone());
         }
         if !self.check.spawned.insert((attempt, rank)) {
@@ -206,6 +221,7 @@ impl World {
             Body::Attempt(body) => {
                 self.counters.attempts += 1;
                 self.check_slots(record, body);
+                self.check_size(record, body);
                 if let Cause::Incident(broke) = &body.cause {
                     self.counters.restarts += 1;
                     if broke.charged && !self.check.charged.insert(broke.attempt) {
@@ -243,7 +259,10 @@ impl World {
     /// A rank that lost its peer together with a node is a victim.
     fn check_victim(&mut self, seq: Seq, first: Option<&FirstFailure>, lost: &[NodeName]) {
         if first.is_some_and(|f| f.summary.contains(PEER_LOST_WORDS)) && !lost.is_empty() {
-            self.fail("no_victim_is_blamed", format!("record {seq} blames {first:?}, and {lost:?} were lost"));
+            self.fail(
+                "no_victim_is_blamed",
+                format!("record {seq} blames {first:?}, and {lost:?} were lost"),
+            );
         }
     }
 
@@ -261,7 +280,7 @@ impl World {
         }
     }
 
-    fn check_slots(&mut self, record: &Record, body: &crate::domain::record::AttemptBody) {
+    fn check_slots(&mut self, record: &Record, body: &AttemptBody) {
         let slots: BTreeSet<_> = body.members.iter().map(|m| m.slot).collect();
         let nodes: BTreeSet<_> = body.members.iter().map(|m| &m.node).collect();
         let spare = body.spares.iter().any(|s| nodes.contains(s));
@@ -271,6 +290,70 @@ impl World {
         let earlier = self.store.records.iter().filter(|r| matches!(r.body, Body::Attempt(_))).count() as u64;
         if record.attempt.0 != earlier {
             self.fail("journal_exactly_once", format!("attempt {} after {earlier}", record.attempt));
+        }
+    }
+
+    /// Something happens to the ranks of a node that we did not order.
+    pub(super) fn disturb(&mut self, node: usize) {
+        let attempts: Vec<Attempt> = self.nodes[node].ranks.values().map(|r| r.attempt).collect();
+        self.check.disturbed.extend(attempts);
+        // Ranks of the newest world that are still being started die unseen.
+        // With its agent a coordinator comes back, and opens a world anew even where it has no ranks itself.
+        let leads = self.nodes[node].agent.as_ref().is_none_or(|a| a.lead.is_some()) && node == 0;
+        let newest = self.store.ledgers.last().filter(|l| leads || l.member(&Self::name(node)).is_some());
+        self.check.disturbed.extend(newest.and_then(Ledger::attempt));
+    }
+
+    /// `never_below_min`, `no_restart_to_grow`, `last_call_is_kept`.
+    fn check_size(&mut self, record: &Record, body: &AttemptBody) {
+        let spec = self.spec();
+        let (now, seq) = (body.members.len(), record.seq);
+        if now < spec.min_nodes as usize || now > spec.max_nodes as usize {
+            let detail = format!("record {seq}: {now} nodes, {} to {}", spec.min_nodes, spec.max_nodes);
+            self.fail("never_below_min", detail);
+        }
+        let before = self.store.ledgers.last().and_then(Ledger::world).map_or(0, |w| w.members.len());
+        match &body.cause {
+            // Behind an end that landed late a coordinator that comes back leads on here.
+            Cause::Start
+                if self.check.begun && self.store.ledgers.last().is_none_or(|l| l.end().is_none()) =>
+            {
+                self.fail("no_restart_to_grow", format!("record {seq} begins anew"));
+            }
+            Cause::Start => {
+                let waited = self.now.saturating_sub(self.launched_at) + DRIFT;
+                let all = (0..self.nodes.len()).all(|i| self.check.came.contains(&Self::name(i)));
+                let full = now == spec.max_nodes as usize;
+                if !full && !all && waited < self.scenario.last_call * MS {
+                    let detail = format!("record {seq}: {now} nodes after {} ms", waited / MS);
+                    self.fail("last_call_is_kept", detail);
+                }
+                self.check.begun = true;
+            }
+            Cause::Incident(broke) => {
+                let innocent = broke.first_failure.is_none() && broke.lost.is_empty();
+                // An agent may be another one before the record with the earlier life is written.
+                let alive = |m: &Member| {
+                    let agent = self.nodes[Self::index(&m.node)].agent.as_ref();
+                    agent.is_some_and(|a| a.incarnation == m.incarnation)
+                };
+                let world = self.store.ledgers.last().and_then(Ledger::world);
+                let same = world.is_some_and(|w| w.members.iter().all(alive));
+                let ran = self.check.spawned.iter().any(|(attempt, _)| *attempt == broke.attempt);
+                if innocent && same && ran && !self.check.disturbed.contains(&broke.attempt) {
+                    self.fail(
+                        "no_restart_to_grow",
+                        format!("record {seq}: nothing happened to the world before"),
+                    );
+                }
+            }
+        }
+        if before > 0 && now != before {
+            let count = if now < before { &mut self.counters.shrunk } else { &mut self.counters.grown };
+            *count += 1;
+        }
+        if now < spec.max_nodes as usize {
+            self.counters.smaller_worlds += 1;
         }
     }
 

@@ -104,6 +104,14 @@ counters! {
     stood_down,
     /// Slots that were given to another node.
     replaced,
+    /// Worlds with fewer nodes than a full one.
+    smaller_worlds,
+    /// Worlds with fewer nodes than the one before.
+    shrunk,
+    /// Worlds with more.
+    grown,
+    /// Last calls.
+    last_calls,
     /// Runs that finished.
     finished,
     /// Runs that failed.

@@ -150,6 +150,10 @@ pub struct Scenario {
     pub nodes: Vec<NodeSetup>,
     /// How many of them are spares.
     pub spares: u32,
+    /// So many nodes fewer than a full world has may run: `--nnodes MIN:MAX` with MAX - MIN.
+    pub fewer: u32,
+    /// How long the least wait for more before the first world, ms.
+    pub last_call: u64,
     /// Ranks on each node.
     pub nproc: u32,
     /// `--max-restarts`.
@@ -205,7 +209,11 @@ impl Scenario {
             faults.push(Fault { at: rng.range(5_000, LAST_FAULT), node: 0, what: What::Down { ms: 0 } });
         }
         faults.sort_by_key(|f| (f.at, f.node));
-        Self { seed, nodes, spares, nproc, max_restarts, drop, double, supervised, faults }
+        // Drawn last, so that the seeds of fixed worlds stay what they were.
+        let full = u32::try_from(count).unwrap_or(3).saturating_sub(spares);
+        let fewer = if rng.chance(500) { u32::try_from(rng.below(u64::from(full))).unwrap_or(0) } else { 0 };
+        let last_call = rng.range(1_000, 20_000);
+        Self { seed, nodes, spares, fewer, last_call, nproc, max_restarts, drop, double, supervised, faults }
     }
 
     fn node(rng: &mut Rng, count: u64) -> usize {
@@ -386,9 +394,11 @@ impl fmt::Display for Scenario {
         let max = self.max_restarts.map_or_else(|| "none".to_owned(), |n| n.to_string());
         writeln!(
             f,
-            "seed {} spares {} nproc {} max-restarts {max} drop {} double {} supervised {}",
+            "seed {} spares {} fewer {} last-call {} nproc {} max-restarts {max} drop {} double {} supervised {}",
             self.seed,
             self.spares,
+            self.fewer,
+            self.last_call,
             self.nproc,
             self.drop,
             self.double,
@@ -410,6 +420,8 @@ impl FromStr for Scenario {
             seed: 0,
             nodes: Vec::new(),
             spares: 0,
+            fewer: 0,
+            last_call: 30_000,
             nproc: 1,
             max_restarts: None,
             drop: 0,
@@ -430,6 +442,10 @@ impl FromStr for Scenario {
                 Some(&"seed") => {
                     scenario.seed = number("seed")?;
                     scenario.spares = u32::try_from(number("spares")?).unwrap_or(0);
+                    // Scenarios that were kept before there were such worlds say nothing of them.
+                    let or = |key: &str, none: i64| u64::try_from(value(key).unwrap_or(none)).unwrap_or(0);
+                    scenario.fewer = u32::try_from(or("fewer", 0)).unwrap_or(0);
+                    scenario.last_call = or("last-call", 30_000);
                     scenario.nproc = u32::try_from(number("nproc")?).unwrap_or(1);
                     scenario.max_restarts = value("max-restarts").and_then(|n| u32::try_from(n).ok());
                     scenario.supervised = value("supervised") == Some(1);

@@ -234,6 +234,7 @@ impl World {
         if let Some(process) = self.nodes[node].agent.take() {
             self.close_all(&process, false);
         }
+        self.disturb(node);
         self.nodes[node].ranks.clear();
         self.nodes[node].grant = guardian::NO_GRANT;
         self.nodes[node].boots += 1;
@@ -342,6 +343,7 @@ impl World {
         if let Some(process) = self.nodes[node].agent.take() {
             self.close_all(&process, true);
         }
+        self.disturb(node);
         self.nodes[node].ranks.clear();
         self.nodes[node].will_start = false;
         if up {
@@ -361,6 +363,7 @@ impl World {
     }
 
     pub(super) fn kill_ranks(&mut self, node: usize) {
+        self.disturb(node);
         let pids: Vec<u32> = self.nodes[node].ranks.keys().copied().collect();
         for pid in pids {
             self.kill_rank(node, pid);

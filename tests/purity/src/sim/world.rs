@@ -161,15 +161,17 @@ impl World {
     /// What is run: short timers, as in tests.
     pub(super) fn spec(&self) -> RunSpec {
         let nodes = u32::try_from(self.nodes.len()).unwrap_or(u32::MAX);
+        let full = nodes - self.scenario.spares;
         RunSpec {
-            min_nodes: nodes - self.scenario.spares,
-            max_nodes: nodes - self.scenario.spares,
+            min_nodes: full.saturating_sub(self.scenario.fewer).max(1),
+            max_nodes: full,
             spares: self.scenario.spares,
             max_restarts: self.scenario.max_restarts,
             numbers: Numbers {
                 lost_ms: 6_000,
                 join_timeout_ms: 30_000,
                 leave_ms: 5_000,
+                last_call_ms: self.scenario.last_call,
                 ..Numbers::default()
             },
             ..RunSpec::default()

@@ -1,0 +1,152 @@
+"""The rendezvous store beside torch's own: connect + init + barrier, then operations per second.
+
+Both servers run one after the other under the same clients (`benches/store_load.rs`, one thread), rounds interleaved.
+Beside operations per second stands what one second of the server's CPU is good for: where the clients or other work on
+the machine are the limit, that is the figure that compares servers.
+"""
+
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+TICKS = os.sysconf("SC_CLK_TCK")
+# Its socket is made here, for IPv4: torch's server looks the name of every client up, on its only thread, and for the form that
+# IPv4 addresses have in a socket for both families /etc/hosts has no answer. With a name server that takes its time, that
+# would be all that is measured.
+TORCH = """
+import socket, sys
+from torch.distributed import TCPStore
+listener = socket.socket()
+listener.bind(("127.0.0.1", 0))
+listener.listen(4096)
+port = listener.getsockname()[1]
+store = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False, use_libuv=True, master_listen_fd=listener.detach())
+print("listens 127.0.0.1:%d" % port, flush=True)
+sys.stdin.read()
+"""
+MIXES = ("get", "set-get", "add", "check", "mixed", "sets")
+
+
+def build():
+    subprocess.run(
+        ["cargo", "build", "--release", "--quiet", "--example", "store_load"], cwd=ROOT, check=True, stdout=sys.stderr
+    )
+    out = subprocess.run(
+        ["cargo", "metadata", "--format-version", "1", "--no-deps"], cwd=ROOT, check=True, capture_output=True
+    ).stdout
+    return os.path.join(json.loads(out)["target_directory"], "release", "examples", "store_load")
+
+
+class Server:
+    """A store in a process of its own."""
+
+    def __init__(self, command):
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        for line in self.process.stdout:
+            if line.startswith("listens "):
+                self.address = line.split()[1]
+                return
+        raise RuntimeError("the store ended before it listened: %s" % command[0])
+
+    def cpu(self):
+        """Seconds of CPU so far, of all of its threads: its own, and the kernel's for it."""
+        with open("/proc/%d/stat" % self.process.pid) as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return int(fields[11]) / TICKS, int(fields[12]) / TICKS
+
+    def memory(self):
+        """Resident memory in MB."""
+        with open("/proc/%d/statm" % self.process.pid) as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+    def close(self):
+        self.process.stdin.close()
+        try:
+            self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def load(binary, *words):
+    done = subprocess.run([binary, *map(str, words)], capture_output=True, text=True, timeout=120)
+    if done.returncode != 0:
+        raise RuntimeError("the clients ended with %d: %s" % (done.returncode, done.stderr.strip()))
+    return {name: float(value) for name, value in (line.split() for line in done.stdout.splitlines())}
+
+
+def one(binary, command, clients, mixes, seconds, found):
+    """A fresh server, and everything that is asked of it."""
+    server = Server(command)
+    try:
+        idle, before = server.memory(), server.cpu()
+        result = load(binary, "init", server.address, clients)
+        found.setdefault("init", []).append(result["all_s"])
+        found.setdefault("init-cpu", []).append(sum(server.cpu()) - sum(before))
+        for mix in mixes:
+            before = server.cpu()
+            result = load(binary, "ops", server.address, clients, seconds, mix)
+            user, kernel = (now - then for now, then in zip(server.cpu(), before))
+            cpu = user + kernel
+            found.setdefault(mix, []).append(result["ops"] / result["seconds"])
+            found.setdefault(mix + "-cpu", []).append(result["ops"] / max(cpu, 1 / TICKS))
+            found.setdefault(mix + "-busy", []).append(cpu / result["seconds"])
+            found.setdefault(mix + "-own", []).append(1e6 * max(user, 1 / TICKS) / result["ops"])
+            found.setdefault(mix + "-kernel", []).append(1e6 * max(kernel, 1 / TICKS) / result["ops"])
+        found.setdefault("memory", []).append(server.memory() - idle)
+    finally:
+        server.close()
+
+
+def bench(args):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    binary = build()
+    servers = {"relight": [binary, "serve", "127.0.0.1:0", "10000"]}
+    if args.torch_python:
+        servers["torch"] = [args.torch_python, "-c", TORCH]
+    else:
+        print("skipped: torch's server (name a Python that has torch with --torch-python)", file=sys.stderr)
+    report = {}
+    for clients in args.clients:
+        if hard < clients + 100:
+            print("skipped: %d clients: at most %d files may be open here (ulimit -n)" % (clients, hard), file=sys.stderr)
+            continue
+        found = {name: {} for name in servers}
+        for _ in range(args.runs):
+            for name, command in servers.items():
+                one(binary, command, clients, MIXES, args.seconds, found[name])
+        report[clients] = {
+            name: {what: statistics.median(values) for what, values in row.items()} for name, row in found.items()
+        }
+    if args.json:
+        print(json.dumps(report))
+    else:
+        show(report)
+
+
+def show(report):
+    for clients, servers in report.items():
+        print("\n%d clients" % clients)
+        print("  %-22s %12s %12s %8s" % ("", *(list(servers) + ["", ""])[:2], "ratio"))
+        rows = [("connect+init+barrier s", "init", True), ("  CPU s of it", "init-cpu", True)]
+        for mix in MIXES:
+            rows += [
+                ("%s: ops/s" % mix, mix, False),
+                ("  ops per CPU s", mix + "-cpu", False),
+                ("  own us per op", mix + "-own", True),
+                ("  kernel us per op", mix + "-kernel", True),
+                ("  server busy, cores", mix + "-busy", None),
+            ]
+        rows.append(("memory MB", "memory", None))
+        for title, key, less in rows:
+            values = [row[key] for row in servers.values()]
+            text = ["%12.3f" % v if v < 100 else "%12.0f" % v for v in values] + [""] * (2 - len(values))
+            ratio = ""
+            if len(values) == 2 and less is not None and min(values) > 0:
+                ratio = "%.2f x" % (values[1] / values[0] if less else values[0] / values[1])
+            print("  %-22s %12s %12s %8s" % (title, *text, ratio))

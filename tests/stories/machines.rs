@@ -1,0 +1,204 @@
+//! Several machines without Slurm, each with directories of its own: here all of them are this one, under other names.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::support::leftovers;
+use crate::support::relight::{Ended, RelightCommand, Running, Scene};
+use crate::support::wait::wait_for;
+
+const LONG: Duration = Duration::from_secs(90);
+/// Who it is, in a line of a file that all ranks append to.
+const SAY: &str = "import os, sys, time
+open(sys.argv[1], 'a').write('{RANK} {WORLD_SIZE} {GROUP_RANK} {TORCHELASTIC_RESTART_COUNT} {MASTER_PORT}\\n'.format(**os.environ))
+";
+
+/// One machine.
+struct Machine {
+    scene: Scene,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { scene: Scene::new() }
+    }
+
+    /// `relight run` under this host name, with the script that all have.
+    fn run(&self, name: &str, options: &[&str], script: &str, said: &PathBuf) -> RelightCommand {
+        let file = self.scene.path("exp").join("train.py");
+        fs::write(&file, format!("{SAY}{script}\n")).unwrap();
+        let secret = self.scene.path("secret");
+        fs::write(&secret, "the same on all machines").unwrap();
+        fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
+        let mut command = RelightCommand::bare(&self.scene);
+        command.env("SLURMD_NODENAME", name);
+        command
+            .args(["run", "--lost-after", "6", "--secret-file"])
+            .arg(secret)
+            .args(options)
+            .arg(file)
+            .arg(said);
+        command
+    }
+
+    fn shown(&self) -> String {
+        fs::read_to_string(self.scene.path("stderr")).unwrap_or_default()
+    }
+}
+
+/// A port that is free now.
+fn free_port() -> String {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string()
+}
+
+fn lines(said: &PathBuf) -> Vec<String> {
+    let text = fs::read_to_string(said).unwrap_or_default();
+    let mut lines: Vec<String> =
+        text.lines().map(|line| line.rsplit_once(' ').map_or("", |(who, _)| who).to_owned()).collect();
+    lines.sort();
+    lines
+}
+
+fn wait_for_lines(said: &PathBuf, count: usize, machines: &[&Machine]) {
+    wait_for("ranks to say who they are", LONG, || {
+        let found = lines(said);
+        let shown = || machines.iter().map(|m| m.shown()).collect::<Vec<_>>().join("\n--\n");
+        if found.len() >= count { Ok(()) } else { Err(format!("{found:?}\n{}", shown())) }
+    });
+}
+
+fn both(first: Running, second: Running) -> (Ended, Ended) {
+    (first.wait(LONG), second.wait(LONG))
+}
+
+#[test]
+fn machines_with_numbers_meet_where_they_were_told() {
+    let (one, two) = (Machine::new(), Machine::new());
+    let said = one.scene.path("exp").join("said");
+    let port = free_port();
+    let options = |rank: &'static str| {
+        [
+            "--nnodes=2",
+            "--nproc-per-node=2",
+            "--node-rank",
+            rank,
+            "--master-addr=127.0.0.1",
+            "--master-port",
+            port.as_str(),
+        ]
+        .map(str::to_owned)
+    };
+    let run = |machine: &Machine, name: &str, rank| {
+        let options = options(rank);
+        let options: Vec<&str> = options.iter().map(String::as_str).collect();
+        machine.run(name, &options, "", &said).spawn()
+    };
+    // The second one is there first, and waits. By name it would come first: numbers decide.
+    let second = run(&two, "a", "1");
+    let (first, second) = both(run(&one, "b", "0"), second);
+    assert_eq!((first.code, second.code), (0, 0), "{}\n--\n{}", first.stderr, second.stderr);
+    assert_eq!(lines(&said), ["0 4 0 0", "1 4 0 0", "2 4 1 0", "3 4 1 0"]);
+    assert!(first.stderr.contains("finished"), "{}", first.stderr);
+    let others = second.stderr.lines().filter(|line| !line.contains("looking for the machine that leads"));
+    assert_eq!(others.count(), 0, "one of them speaks: {}", second.stderr);
+    leftovers::assert_none(&one.scene);
+    leftovers::assert_none(&two.scene);
+}
+
+#[test]
+fn machines_of_an_endpoint_restart_together_and_lose_one_another() {
+    let (one, two) = (Machine::new(), Machine::new());
+    let said = one.scene.path("exp").join("said");
+    let endpoint = format!("localhost:{}", free_port());
+    let script = "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' and os.environ['RANK'] == '1':
+    while open(sys.argv[1]).read().count('\\n') < 2: time.sleep(0.02)
+    sys.exit(3)
+while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.02)";
+    let options = [
+        "--nnodes=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint",
+        &endpoint,
+        "--max-restarts=3",
+        "--join-timeout=60",
+    ];
+    let run = |machine: &Machine, name: &str| machine.run(name, &options, script, &said).spawn();
+    let first = run(&one, "a");
+    wait_for("the first machine to lead", LONG, || {
+        let shown = one.shown();
+        if shown.contains("logs, journal") { Ok(()) } else { Err(shown) }
+    });
+    let second = run(&two, "b");
+    // Both attempts, on both machines.
+    wait_for_lines(&said, 4, &[&one, &two]);
+    fs::write(said.with_extension("go"), "").unwrap();
+    let (first, second) = both(first, second);
+    assert_eq!((first.code, second.code), (0, 0), "{}\n--\n{}", first.stderr, second.stderr);
+    assert_eq!(lines(&said), ["0 2 0 0", "0 2 0 1", "1 2 1 0", "1 2 1 1"]);
+    assert!(first.stderr.contains("rank 1 (b)"), "{}", first.stderr);
+    leftovers::assert_none(&one.scene);
+    leftovers::assert_none(&two.scene);
+}
+
+#[test]
+fn a_machine_with_another_secret_or_the_same_name_stays_outside() {
+    let (one, two, three) = (Machine::new(), Machine::new(), Machine::new());
+    let said = one.scene.path("exp").join("said");
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let script = "while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.02)";
+    let options = ["--nnodes=2", "--rdzv-backend=c10d", "--rdzv-endpoint", &endpoint];
+    let first = one.run("a", &options, script, &said).spawn();
+    wait_for("the first machine to lead", LONG, || {
+        let shown = one.shown();
+        if shown.contains("logs, journal") { Ok(()) } else { Err(shown) }
+    });
+    // The same name as the one that leads.
+    let twin = two.run("a", &options, script, &said).spawn().wait(LONG);
+    assert_eq!(twin.code, 2, "{}", twin.stderr);
+    assert!(one.shown().contains("a second machine calls itself a: it cannot take part"), "{}", one.shown());
+    let mut command = three.run("c", &[&options[..], &["--join-timeout=3"]].concat(), script, &said);
+    fs::write(three.scene.path("secret"), "another one, just as long").unwrap();
+    let stranger = command.spawn().wait(LONG);
+    assert_eq!(stranger.code, 1, "{}", stranger.stderr);
+    assert!(stranger.stderr.contains("--secret-file and --rdzv-id must say the same"), "{}", stranger.stderr);
+    let second = two.run("b", &options, script, &said).spawn();
+    wait_for_lines(&said, 2, &[&one, &two]);
+    fs::write(said.with_extension("go"), "").unwrap();
+    let (first, second) = both(first, second);
+    assert_eq!((first.code, second.code), (0, 0), "{}\n--\n{}", first.stderr, second.stderr);
+    for machine in [&one, &two, &three] {
+        leftovers::assert_none(&machine.scene);
+    }
+}
+
+#[test]
+fn what_is_missing_is_said_at_once() {
+    let machine = Machine::new();
+    let said = machine.scene.path("exp").join("said");
+    let run = |options: &[&str]| {
+        let ended = machine.run("a", options, "", &said).spawn().wait(LONG);
+        assert_eq!(
+            ended.code,
+            if ended.stderr.contains("nobody has led") { 1 } else { 2 },
+            "{}",
+            ended.stderr
+        );
+        ended.stderr
+    };
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let direct = ["--nnodes=2", "--master-addr=127.0.0.1", "--master-port", &port];
+    let text = run(&direct);
+    assert!(text.contains(&format!("port {port} of this machine cannot be listened on")), "{text}");
+    drop(taken);
+    let text = run(&[&direct[..], &["--node-rank=1", "--join-timeout=1"]].concat());
+    assert!(text.contains(&format!("nobody has led at 127.0.0.1, port {port}, for 1 s")), "{text}");
+    let text =
+        run(&["--nnodes=2", "--node-rank=1", "--master-addr=no.such.host.invalid", "--join-timeout=1"]);
+    assert!(text.contains("no.such.host.invalid is not known on this machine"), "{text}");
+    fs::set_permissions(machine.scene.path("secret"), fs::Permissions::from_mode(0o644)).unwrap();
+    leftovers::assert_none(&machine.scene);
+}
