@@ -35,6 +35,7 @@ def parse():
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--ckpt-dir", default="", help="where checkpoints go (default: none)")
     parser.add_argument("--ckpt-every", type=int, default=25, help="steps between checkpoints")
+    parser.add_argument("--loss-file", default="", help="rank 0 adds a line `attempt step loss` for each step")
     parser.add_argument("--step-time", type=float, default=0.0, help="seconds added to each step")
     parser.add_argument("--kill-rank", type=int, default=-1, help="this rank SIGKILLs itself in attempt 0")
     parser.add_argument("--kill-step", type=int, default=0, help="within this step, counted from 1")
@@ -155,6 +156,8 @@ def main():
     if rank == 0:
         print("attempt %d: %d ranks, torch %s, resuming behind step %d" % (ATTEMPT, world, torch.__version__, step), flush=True)
 
+    # Unbuffered: a line is in the file in whole or not at all.
+    losses = open(args.loss_file, "ab", buffering=0) if args.loss_file and rank == 0 else None
     for step, x, y in batches(train, sampler, args, step):
         if ATTEMPT == 0 and rank == args.kill_rank and step == args.kill_step:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -164,6 +167,11 @@ def main():
         loss = torch.nn.functional.cross_entropy(model(x), y)
         loss.backward()
         optimizer.step()
+        if args.loss_file:
+            mean = loss.detach().clone()
+            dist.all_reduce(mean)
+            if losses:
+                losses.write(("%d %d %r\n" % (ATTEMPT, step, mean.item() / world)).encode())
         if rank == 0 and step % args.log_every == 0:
             print("step %d loss %.4f" % (step, loss.item()), flush=True)
         if rank == 0 and args.ckpt_dir and step % args.ckpt_every == 0:

@@ -8,6 +8,10 @@ their connections, and they end with exit code 1 and a traceback that says whom 
 of (seed, steps, world) alone, so a run that was killed and resumed must print the hash of one that was not:
 `--print-hash-only` prints it without running.
 
+With `--global-batch N` the world may change from one attempt to the next: all ranks hold the same state, and each step
+they share N samples among them, however many they are, as data-parallel training with a fixed global batch does. The
+final hash is then a function of (seed, steps, N), and a checkpoint of any world can be resumed from.
+
 Checkpoints (`--ckpt-dir`, every `--ckpt-every` steps): `step_<n>/shard_<rank>` of every rank, written aside, synced and
 renamed, then `step_<n>/manifest.json` with the hash of each shard, by rank 0, when all shards are there. A start resumes
 from the newest manifest whose shards all verify; torn ones are passed over and left as they are.
@@ -109,8 +113,19 @@ def final_hash(states):
     return "%016x" % value
 
 
-def golden(seed, steps, world):
+def share(seed, step, state, batch):
+    """What this rank brings to a step of `--global-batch`: every WORLD-th sample."""
+    return sum(contribution(seed, step, sample, state) for sample in range(RANK, batch, WORLD)) & M
+
+
+def golden(seed, steps, world, batch):
     """The final hash of an undisturbed run."""
+    if batch:
+        state = first_state(seed, 0)
+        for step in range(1, steps + 1):
+            total = sum(contribution(seed, step, sample, state) for sample in range(batch)) & M
+            state = next_state(state, total, step)
+        return final_hash([state])
     states = [first_state(seed, rank) for rank in range(world)]
     for step in range(1, steps + 1):
         total = sum(contribution(seed, step, rank, state) for rank, state in enumerate(states)) & M
@@ -344,16 +359,17 @@ def sync_folder(folder):
 
 
 class Checkpoints:
-    def __init__(self, folder, seed, shard_bytes, keep):
+    def __init__(self, folder, seed, shard_bytes, keep, replicated=False):
         self.folder, self.seed, self.shard_bytes, self.keep = folder, seed, shard_bytes, keep
+        self.replicated = replicated
         if folder:
             os.makedirs(folder, exist_ok=True)
 
     def place(self, step):
         return os.path.join(self.folder, "step_%08d" % step)
 
-    def shard(self, step, rank, state):
-        head = b"toy shard seed %d world %d rank %d step %d state %016x\n" % (self.seed, WORLD, rank, step, state)
+    def shard(self, step, rank, state, world=WORLD):
+        head = b"toy shard seed %d world %d rank %d step %d state %016x\n" % (self.seed, world, rank, step, state)
         return head + (b"%016x" % state) * ((self.shard_bytes + 15) // 16)
 
     def save(self, group, step, state):
@@ -394,7 +410,8 @@ class Checkpoints:
         try:
             with open(os.path.join(self.place(step), "manifest.json"), "rb") as file:
                 manifest = json.loads(file.read())
-            if (manifest["seed"], manifest["world"], manifest["step"]) != (self.seed, WORLD, step):
+            world = manifest["world"] if self.replicated else WORLD
+            if (manifest["seed"], manifest["world"], manifest["step"]) != (self.seed, world, step):
                 return None, "it belongs to another run"
             for rank, expected in enumerate(manifest["shards"]):
                 if self.read_shard(step, rank) != expected:
@@ -415,11 +432,15 @@ class Checkpoints:
         return 0
 
     def load(self, step):
-        with open(os.path.join(self.place(step), "shard_%05d" % RANK), "rb") as file:
+        # All shards of a replicated state are alike, and those of rank 0 are there in every world.
+        rank = 0 if self.replicated else RANK
+        with open(os.path.join(self.place(step), "shard_%05d" % rank), "rb") as file:
             data = file.read()
-        state = int(data.split(b"\n", 1)[0].rsplit(b" ", 1)[1], 16)
-        if data != self.shard(step, RANK, state):
-            raise RuntimeError("shard of rank %d of step %d does not verify" % (RANK, step))
+        words = data.split(b"\n", 1)[0].split(b" ")
+        world = int(words[5]) if self.replicated else WORLD
+        state = int(words[-1], 16)
+        if data != self.shard(step, rank, state, world):
+            raise RuntimeError("shard of rank %d of step %d does not verify" % (rank, step))
         return state
 
     def prune(self):
@@ -628,6 +649,7 @@ def parse(argv):
     parser.add_argument("--keep", type=int, default=0, metavar="N", help="checkpoints kept (0: all)")
     parser.add_argument("--shard-bytes", type=int, default=0, metavar="N", help="payload of each shard")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--global-batch", type=int, default=0, metavar="N", help="samples of a step, shared by all ranks")
     parser.add_argument("--log", default="", metavar="FILE", help="commit log")
     parser.add_argument("--fault", action="append", default=[], type=fault, metavar="KIND:RANK:STEP[:ATTEMPT]")
     parser.add_argument("--connect-timeout", type=float, default=60, metavar="SEC")
@@ -641,10 +663,10 @@ def train(args, log):
     suffer(args.fault, 0, log)
     address = os.environ.get("MASTER_ADDR", "127.0.0.1")
     group = Group(address, int(os.environ.get("MASTER_PORT", "29500")), args.connect_timeout, args.seed)
-    checkpoints = Checkpoints(args.ckpt_dir, args.seed, args.shard_bytes, args.keep)
+    checkpoints = Checkpoints(args.ckpt_dir, args.seed, args.shard_bytes, args.keep, args.global_batch > 0)
     step = checkpoints.newest() if RANK == 0 else 0
     step = group.reduce(1 << 62, step, lambda values: values[0], "while agreeing on the step to resume from")
-    state = checkpoints.load(step) if step else first_state(args.seed, RANK)
+    state = checkpoints.load(step) if step else first_state(args.seed, 0 if args.global_batch else RANK)
     log.event("resume", step=step)
     if RANK == 0:
         print("attempt %d: %d ranks, resuming behind step %d of %d" % (ATTEMPT, WORLD, step, args.steps), flush=True)
@@ -653,7 +675,11 @@ def train(args, log):
         if args.step_time > 0:
             time.sleep(args.step_time)
         suffer(args.fault, step, log)
-        total = group.reduce(step, contribution(args.seed, step, RANK, state), sum, "in step %d" % step)
+        if args.global_batch:
+            mine = share(args.seed, step, state, args.global_batch)
+        else:
+            mine = contribution(args.seed, step, RANK, state)
+        total = group.reduce(step, mine, sum, "in step %d" % step)
         state = next_state(state, total, step)
         log.event("step", step=step, state="%016x" % state)
         if RANK == 0 and not args.quiet:
@@ -662,7 +688,13 @@ def train(args, log):
             checkpoints.save(group, step, state)
             if RANK == 0:
                 log.event("ckpt", step=step)
-    value = group.reduce(3 << 62, state, lambda values: int(final_hash(values), 16), "at the end")
+
+    def finish(values):
+        if args.global_batch and len(set(values)) > 1:
+            raise RuntimeError("ranks hold different states: %s" % ["%016x" % value for value in values])
+        return int(final_hash(values[:1] if args.global_batch else values), 16)
+
+    value = group.reduce(3 << 62, state, finish, "at the end")
     log.event("end", step=step, hash="%016x" % value)
     if RANK == 0:
         print("final hash %016x" % value, flush=True)
@@ -671,7 +703,7 @@ def train(args, log):
 def main(argv):
     args = parse(argv)
     if args.print_hash_only:
-        print(golden(args.seed, args.steps, args.world))
+        print(golden(args.seed, args.steps, args.world, args.global_batch))
         return
     log = Log(args.log)
     log.event("start", pid=os.getpid(), ppid=os.getppid())

@@ -150,7 +150,7 @@ pub struct RunOptions {
     #[arg(long, help_heading = "Ranks")]
     pub standalone: bool,
     /// Nodes of the world [default: those of the job less the spares, else 1]
-    #[arg(long, value_name = "N", help_heading = "Ranks")]
+    #[arg(long, value_name = "N|MIN:MAX", help_heading = "Ranks")]
     pub nnodes: Option<String>,
     /// Nodes beyond those that wait to replace one [default: what --nnodes leaves of the job]
     #[arg(long, value_name = "N", help_heading = "Ranks")]

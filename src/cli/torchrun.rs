@@ -51,7 +51,7 @@ pub const OPTIONS: &[Row] = rows! {
     Same "-h": "Help, exit code 0.";
     Better "--print-completion": "bash, zsh and fish, without a Python package; also `relight completions SHELL`.";
     Refused "--print-completion tcsh": "There are no completions for tcsh.";
-    Better "--nnodes": "In a job it defaults to the job's nodes less the spares; more nodes than there are is refused at once.";
+    Better "--nnodes": "In a job it defaults to the job's nodes less the spares; more nodes than there are is refused at once. MIN:MAX shrinks and grows at restarts only.";
     Better "--nproc-per-node": "A number, auto, gpu, cpu or xpu, counted without importing torch. In a job it defaults to the header's tasks per node, else to the GPUs; under the name torchrun to 1.";
     WithoutEffect "--rdzv-backend": "static or c10d: nodes find each other through Slurm and the run directory.";
     Refused "--rdzv-backend etcd": "relight needs no etcd server, nor does etcd-v2: leave the option out.";

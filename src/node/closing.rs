@@ -29,7 +29,7 @@ impl Life {
         }
         tokio::time::sleep(finding::closing_turn(place.index)).await;
         let errands = self.errands();
-        if !self.is_abandoned().await || errands.which(SCANCEL).is_none() {
+        if !self.is_abandoned().await {
             return;
         }
         self.teller.say(&format!(
@@ -37,7 +37,9 @@ impl Life {
             job.id
         ));
         // An order that fails has nobody left to repeat it.
-        drop(errands.ask(&[SCANCEL.to_owned(), job.id.clone()], CANCEL).await);
+        if let Err(why) = errands.ask(&[SCANCEL.to_owned(), job.id.clone()], CANCEL).await {
+            self.teller.say(&format!("it could not be ended from {}: {why}", self.boot.context.node));
+        }
     }
 
     /// The journal can be read, and nothing goes on without this node since it lost the coordinator.

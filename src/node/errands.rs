@@ -1,9 +1,9 @@
 //! Commands of Slurm that an agent needs now and then, run as a worker of its own, each with a deadline.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream as StdStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
@@ -12,7 +12,6 @@ use tokio::net::UnixStream;
 use super::control::Life;
 use super::workers::{ERRAND, Ends};
 use crate::agent::processes::{Command, Processes};
-use crate::domain::env;
 use crate::sys::spawn::{SpawnRequest, Stdin};
 
 const SIGKILL: i32 = 9;
@@ -39,24 +38,15 @@ impl Life {
 }
 
 impl Errands {
-    /// Where this program lies.
-    pub(super) fn which(&self, name: &str) -> Option<PathBuf> {
-        let path =
-            self.env.iter().find(|(known, _)| known == env::PATH.name).map(|(_, value)| value.as_os_str());
-        let path = path.unwrap_or(OsStr::new("/usr/local/bin:/usr/bin:/bin"));
-        let path = path.to_string_lossy().into_owned();
-        path.split(':').map(|dir| Path::new(dir).join(name)).find(|file| file.is_file())
-    }
-
     /// What a command printed; what went wrong, in a few words, where it failed or is `within` late. Then it is killed:
     /// an answer or an order that comes later is none of ours.
     pub(super) async fn ask(&self, words: &[String], within: Duration) -> Result<String, String> {
         let name = words.first().map(String::as_str).unwrap_or_default();
-        let program = self.which(name).ok_or_else(|| format!("{name} is not there"))?;
         let unheard = |error: std::io::Error| format!("{name}: {error}");
         let (out, stdout) = pair().map_err(unheard)?;
         let (err, stderr) = pair().map_err(unheard)?;
-        let argv = std::iter::once(program.into()).chain(words.iter().skip(1).map(OsString::from));
+        // Where it lies is looked for by the child: a folder of PATH may be on a file server that hangs.
+        let argv = words.iter().map(OsString::from);
         let request = Box::new(SpawnRequest {
             argv: argv.collect(),
             env: self.env.clone(),
@@ -79,7 +69,8 @@ impl Errands {
             return Ok(out);
         }
         let last = err.lines().map(str::trim).rfind(|line| !line.is_empty());
-        Err(last.map_or_else(|| format!("{name} failed"), str::to_owned))
+        let how = || self.ends.last(ERRAND).map_or_else(String::new, |kind| format!(": {kind}"));
+        Err(last.map_or_else(|| format!("{name}{}", how()), str::to_owned))
     }
 
     /// Whether it ended well.

@@ -283,7 +283,8 @@ impl Life {
                 biased;
                 done = &mut wait => return Ok(done),
                 input = self.events.recv() => {
-                    let Some(Input::Process(ProcessEvent::FromGuardian(bytes))) = input else { continue };
+                    let Some(input) = input else { return Ok(wait.await) };
+                    let Input::Process(ProcessEvent::FromGuardian(bytes)) = input else { continue };
                     if let Ok(ToAgent::Signal(info)) = decode(&bytes)
                         && info.is_stop()
                     {

@@ -14,6 +14,7 @@
 mod support;
 
 mod batch;
+mod elastic;
 mod frameworks;
 mod places;
 mod prompt;

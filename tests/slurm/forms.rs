@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::Cluster;
-use crate::job::{Job, Training};
+use crate::job::{Job, SRUN, Training};
 use crate::support::wait::wait_for;
 
 const fn s(seconds: u64) -> Duration {
@@ -143,4 +143,33 @@ fn a_node_that_was_cut_off_for_long_does_not_end_what_the_others_train() {
     cluster.ok(&["power-on", "2"]);
     let (ended, journal, _) = job.finishes(s(150), &[1, 3]);
     assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+}
+
+/// Slurm's TERM goes to every process of a step under linuxproc, to the agents' guardians alone under cgroup: under both it is
+/// a stop, and nobody's failure.
+#[test]
+fn a_job_that_is_cancelled_stops_and_blames_nobody() {
+    for proctrack in ["linuxproc", "cgroup"] {
+        let Some(cluster) = Cluster::with(2, &["--proctrack", proctrack]) else { return };
+        let training = Training { steps: 3000, ..LONG };
+        let by_srun: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
+        for form in ["srun", "batch"] {
+            let job = match form {
+                "srun" => Job::start(&cluster, "srun", &by_srun, OPTIONS, training),
+                _ => batch(&cluster, "batch", 2, training),
+            };
+            job.reached(0, 5);
+            let mut ask = cluster.exec(&[]);
+            let jobs = ask.args(["squeue", "-h", "-t", "RUNNING", "-o", "%i"]).output().unwrap();
+            let id = String::from_utf8_lossy(&jobs.stdout).trim().to_owned();
+            let cancelled = cluster.exec(&[]).args(["scancel", &id]).status().unwrap();
+            assert!(cancelled.success(), "{proctrack} {form}: scancel {id}");
+            let shown = job.shown();
+            let (_, journal, _) = job.wait(s(60));
+            cluster.nothing_left([1, 2], s(20));
+            let context = format!("{proctrack} {form}: {journal:#?}\n{shown}");
+            assert_eq!(journal.attempts.len(), 1, "{context}");
+            assert_eq!(journal.verdicts, [], "{context}");
+        }
+    }
 }

@@ -242,6 +242,7 @@ fn golden(training: Training) -> String {
         .arg(example("toy_trainer.py"))
         .arg("--print-hash-only")
         .arg(format!("--steps={}", training.steps));
+    command.args(training.args.iter().filter(|arg| arg.starts_with("--global-batch=")));
     let output = command.arg(format!("--world={}", training.world)).output().expect("python3 starts");
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }

@@ -21,6 +21,7 @@ mod commit_log;
 mod journal;
 
 mod cluster;
+mod elastic;
 mod forms;
 mod job;
 mod losses;

@@ -1,6 +1,6 @@
 //! How a launch of several nodes begins.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
@@ -154,8 +154,15 @@ fn nodes_that_share_no_directory_say_so() {
     let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
     let job = Job::start(&cluster, "apart", &launcher, &["--nproc-per-node=2", "--join-timeout=15"], TINY);
     let (ended, _, _) = job.wait(LIMIT);
-    assert_ne!(ended.code, 0);
-    assert!(ended.stderr.contains("n2"), "{}", ended.stderr);
+    assert_eq!(ended.code, 1, "{}", ended.stderr);
+    // Each leads in a directory of its own, and neither has a majority: nothing was started.
+    for (other, runs) in [("n2", runs.clone()), ("n1", PathBuf::from("/local/runs"))] {
+        let said = format!("; {other} never came: was relight started there, and does it see this run directory?");
+        assert!(ended.stderr.contains(&said), "{}", ended.stderr);
+        let node = if other == "n2" { 1 } else { 2 };
+        let kinds = cluster.on_node(node, &format!("cat {}/apart/journal/*", runs.display()));
+        assert!(kinds.contains("\"kind\":\"lead\"") && !kinds.contains("\"kind\":\"attempt\""), "{kinds}");
+    }
     cluster.nothing_left([1, 2], Duration::from_secs(5));
 }
 

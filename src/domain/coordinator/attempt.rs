@@ -246,7 +246,9 @@ impl Coordinator {
             _ => return,
         };
         let Some(first) = rendezvous::first_rank(members, node) else { return };
-        for report in exits {
+        let nproc = members.iter().find(|m| m.node == *node).map_or(0, |m| m.nproc);
+        // A rank that this node does not have is another node's, of which it knows nothing.
+        for report in exits.into_iter().filter(|report| report.local_rank.0 < nproc) {
             let rank = Rank(first.0.saturating_add(report.local_rank.0));
             // In one process there is one clock, and nothing ages while a thread is busy.
             let at = if own { report.at } else { now.boot.before(Duration::from_millis(report.ago_ms)) };

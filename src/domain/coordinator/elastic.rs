@@ -51,12 +51,7 @@ impl Coordinator {
     }
 
     /// A world of these members could open, and is held back because more nodes may come.
-    pub(super) fn waits_for_more(
-        &mut self,
-        now: Now,
-        members: &[Member],
-        out: &mut Outbox<Effect>,
-    ) -> bool {
+    pub(super) fn waits_for_more(&mut self, now: Now, members: &[Member], out: &mut Outbox<Effect>) -> bool {
         let size = self.size();
         if members.len() >= size.max as usize {
             return false;
@@ -69,15 +64,21 @@ impl Coordinator {
         }
         let there = members.iter().map(|m| m.node.clone()).collect();
         let missing = self.left_out(&there);
+        // Until when its ranks may live is known a moment after a node is lost.
+        let lost = |n: &&NodeName| self.peers.get(*n).is_some_and(|p| p.lost);
+        let known = |n: &NodeName| self.busy.get(n).is_none_or(|b| b.over_at.is_some());
+        let known = missing.iter().filter(lost).all(known);
         let Some(want) = &mut self.want else { return false };
         let first = want.cause == Cause::Start;
         let say_from = if first { since.after(AT_ONCE) } else { since };
         let say = now.boot >= say_from;
         want.call_until = Some(if say { until } else { until.min(say_from) });
-        if say && !std::mem::replace(&mut want.said_call, true) {
+        if say && known && !std::mem::replace(&mut want.said_call, true) {
             let have = u32::try_from(members.len()).unwrap_or(u32::MAX);
             let missing = if first { Vec::new() } else { missing };
-            out.note(Note::LastCall { have, max: size.max, patience: until.since(now.boot), missing });
+            let left = u64::try_from(until.since(now.boot).as_millis().div_ceil(1_000)).unwrap_or(u64::MAX);
+            let patience = Duration::from_secs(left);
+            out.note(Note::LastCall { have, max: size.max, patience, missing });
         }
         true
     }
@@ -190,7 +191,10 @@ impl Coordinator {
         let want = self.want.as_ref().filter(|_| self.phase == Phase::Gathering)?;
         let (size, there) = (self.size(), self.present().len());
         if want.call_until.is_some() {
-            return Some(format!("more nodes than the {there} that are there; at most {} can be used", size.max));
+            return Some(format!(
+                "more nodes than the {there} that are there; at most {} can be used",
+                size.max
+            ));
         }
         let few = want.said_waiting && there < size.min as usize;
         let least = if self.elastic() { "at least " } else { "" };

@@ -1,6 +1,6 @@
 //! The end of a run: ranks are stopped, the record is written, everybody goes.
 
-use super::super::ids::NodeName;
+use super::super::ids::{Incarnation, NodeName};
 use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::record::{Body, End, Outcome};
@@ -156,6 +156,22 @@ impl Coordinator {
         ms(ending.order.grace_ms) + ms(numbers.sweep_ms) * 2 + ms(numbers.lost_ms) + PARTING
     }
 
+    /// Nodes that were expected and never came. They may read another directory, and lead there by themselves.
+    fn who_never_came(&self) -> String {
+        let missing = self.config.voters.iter().filter(|n| {
+            self.peers.get(*n).is_none_or(|peer| peer.incarnation == Incarnation::default())
+        });
+        let names: Vec<&str> = missing.take(8).map(|n| n.as_str()).collect();
+        match names.as_slice() {
+            [] => String::new(),
+            [one] => format!("; {one} never came: was relight started there, and does it see this run directory?"),
+            several => {
+                let names = several.join(", ");
+                format!("; never came: {names}: was relight started there, and do they see this run directory?")
+            }
+        }
+    }
+
     /// Not enough nodes came in time.
     pub(super) fn join_timed_out(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let have = self.present().len();
@@ -171,6 +187,7 @@ impl Coordinator {
         } else {
             format!("waited {waited} for {need} nodes that can run ranks, {have} are there")
         };
+        let sentence = sentence + &self.who_never_came();
         self.end(now, Outcome::Failed, 1, sentence, out);
     }
 

@@ -650,6 +650,40 @@ mod tests {
     }
 
     #[test]
+    fn nodes_of_a_job_of_four() {
+        let job = [("SLURM_JOB_ID", "7"), ("SLURM_JOB_NODELIST", "n[1-4]"), ("SLURMD_NODENAME", "n1")];
+        let job = job.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        let facts = Facts { slurm: SlurmPlace::read(&job).unwrap(), ..facts() };
+        let of = |nnodes: &str, spares: &str| {
+            let typed = [(Key::Nnodes, nnodes), (Key::Spares, spares)];
+            let typed: Vec<_> = typed.into_iter().filter(|(_, text)| !text.is_empty()).collect();
+            match resolve_with(&facts, &typed, &[], "") {
+                Ok(all) => format!("{} + {}", all.nnodes.value, all.spares.value),
+                Err(error) => error.to_string(),
+            }
+        };
+        for (nnodes, spares, expected) in [
+            ("", "", "4 + 0"),
+            ("", "1", "3 + 1"),
+            ("3", "", "3 + 1"),
+            ("5", "", "--nnodes '5' asks for more nodes than the 4 that are there"),
+            ("2:4", "", "2:4 + 0"),
+            ("2:3", "", "2:3 + 1"),
+            ("1:1", "", "1 + 3"),
+            // One line for jobs of any size.
+            ("2:64", "", "2:4 + 0"),
+            ("2:64", "1", "2:3 + 1"),
+            ("4:64", "", "4 + 0"),
+            ("5:8", "", "--nnodes '5:8' asks for more nodes than the 4 that are there"),
+            ("4:64", "1", "--spares '1' asks for more nodes than the 4 that are there"),
+        ] {
+            assert_eq!(of(nnodes, spares), expected, "--nnodes={nnodes} --spares={spares}");
+        }
+        let spec = resolve_with(&facts, &[(Key::Nnodes, "2:4")], &[], "").unwrap().run_spec();
+        assert_eq!((spec.min_nodes, spec.max_nodes, spec.numbers.last_call_ms), (2, 4, 30_000));
+    }
+
+    #[test]
     fn ids_and_places() {
         let all = resolve(&[], &[], "").unwrap();
         assert_eq!(all.own_dir(), Path::new("/home/u/.local/state/relight/20261201-080000-beef"));

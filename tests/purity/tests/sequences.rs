@@ -9,7 +9,12 @@ use purity::sim::{Outcome, Scenario, run};
 
 /// Nodes that start at once with clocks apart, a network that loses nothing, and these faults.
 fn play(nodes: u64, spares: u32, faults: &[&str]) -> Outcome {
-    let mut text = format!("seed 1 spares {spares} nproc 2 max-restarts 30 drop 0 double 0\n");
+    play_elastic(nodes, spares, 0, faults)
+}
+
+/// The same where worlds of so many nodes fewer may run.
+fn play_elastic(nodes: u64, spares: u32, fewer: u32, faults: &[&str]) -> Outcome {
+    let mut text = format!("seed 1 spares {spares} fewer {fewer} nproc 2 max-restarts 30 drop 0 double 0\n");
     for i in 0..nodes {
         text.push_str(&format!(
             "node late {} ppm {} offset {}\n",
@@ -226,4 +231,18 @@ fn a_supervisor_starts_the_agent_of_a_lost_node_again() {
     let outcome = run(&scenario, Mutants::NONE, true);
     assert_eq!(outcome.counters.agents_started, 0);
     assert_eq!(outcome.counters.failed, 1, "the join timeout ends a run that nobody helps");
+}
+
+#[test]
+fn scenario_51_without_a_spare_the_world_shrinks_and_grows_at_the_next_restart() {
+    let outcome = play_elastic(
+        4,
+        0,
+        2,
+        &["at 10000 node 3 down 20000", "at 40000 node 2 exit 1", "at 50000 node 1 down 0"],
+    );
+    let resized = times(&outcome, &[" says Resized"]);
+    assert_eq!(resized.len(), 3, "4, 3, 4, 3 nodes: {resized:?}");
+    assert!((13.0..20.0).contains(&resized[0]) && (40.0..43.0).contains(&resized[1]), "{resized:?}");
+    assert_eq!((outcome.counters.shrunk, outcome.counters.grown), (2, 1));
 }

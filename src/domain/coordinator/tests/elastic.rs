@@ -130,7 +130,10 @@ fn scenario_51_a_lost_node_without_a_spare_makes_the_world_smaller() {
     lose(&mut bed, &[3], 1_500);
     bed.pass(4_999);
     assert_eq!(bed.attempts().len(), 1, "another one may be on its way");
-    assert_eq!(bed.machine.waits_for().as_deref(), Some("more nodes than the 3 that are there; at most 4 can be used"));
+    assert_eq!(
+        bed.machine.waits_for().as_deref(),
+        Some("more nodes than the 3 that are there; at most 4 can be used")
+    );
     bed.pass(1);
     assert_eq!(seats(&bed), [seat(0, 1), seat(1, 2), seat(3, 4)], "slots are stable");
     bed.all_start();

@@ -167,17 +167,19 @@ impl World {
     pub(super) fn check_spawn(&mut self, node: usize, seat: &Seat) {
         let (attempt, rank) = (seat.attempt, seat.rank);
         let who = format!("n{node}: rank {rank} of attempt {attempt}");
+        // Where peers come from is what the coordinator knows of their links just then, and in no record.
+        let told = RanksWorld { addresses: Vec::new(), ..seat.world.clone() };
         let record = self.store.records.iter().find_map(|r| match &r.body {
             Body::Attempt(body) if r.attempt == attempt => Some(rendezvous::world(body)),
             _ => None,
         });
         match record {
             None => self.fail("spawn_only_after_written", who.clone()),
-            Some(world) if world != seat.world => self.fail("same_world", who.clone()),
+            Some(world) if world != told => self.fail("same_world", who.clone()),
             Some(_) => {}
         }
-        let first = self.check.worlds.entry(attempt).or_insert_with(|| seat.world.clone());
-        if *first != seat.world {
+        let first = self.check.worlds.entry(attempt).or_insert_with(|| told.clone());
+        if *first != told {
             self.fail("same_world", who.clone());
         }
         if !self.check.spawned.insert((attempt, rank)) {
