@@ -138,9 +138,11 @@ def fill_gaps():
     if not hasattr(torch.cpu.Stream, "wait_stream"):
         torch.cpu.Stream = Stream
         torch.cpu.current_stream = lambda device=None: Stream()
-        dist.all_gather_into_tensor = lambda whole, part, group=None: dist.all_gather(
-            list(whole.chunk(dist.get_world_size())), part, group
-        )
+    world = dist.get_world_size()
+    try:
+        dist.all_gather_into_tensor(torch.zeros(world), torch.zeros(1))
+    except RuntimeError:
+        dist.all_gather_into_tensor = lambda whole, part, group=None: dist.all_gather(list(whole.chunk(world)), part, group)
 
 
 class Fsdp1:

@@ -452,6 +452,8 @@ struct Life {
     tick: u64,
     /// Since when the agent stands still.
     frozen: Option<u64>,
+    /// When it was last seen to move.
+    moved: u64,
     /// When the first stop signal was sent.
     stopped: Option<u64>,
     leaves: bool,
@@ -490,7 +492,7 @@ impl Life {
                 let now = self.now;
                 let recent = self.forks[1..].iter().filter(|at| now - **at <= 590 * S).count();
                 assert!(recent <= 3, "{recent} restarts within the window");
-                (self.grant, self.tick, self.frozen) = (NO_GRANT, 0, None);
+                (self.grant, self.tick, self.frozen, self.moved) = (NO_GRANT, 0, None, now);
                 if std::mem::take(&mut self.refuse) {
                     return Some(Event::AgentExited {
                         kind: ExitKind::NeverStarted { errno: 11, what: "fork".into() },
@@ -502,7 +504,8 @@ impl Life {
             Effect::KillTree => {
                 if std::mem::take(&mut self.agent) {
                     self.sweep_began = Some(self.now);
-                    let still = self.frozen.is_some_and(|since| self.now >= since + 10 * S - S / 5);
+                    // An agent that goes on for no time at all does not move.
+                    let still = self.frozen.is_some() && self.now >= self.moved + 10 * S - S / 5;
                     let overdue = self.stopped.is_some_and(|at| self.now >= at + 10 * S);
                     assert!(still || overdue || self.leaves, "kills an agent that moves");
                 }
@@ -517,7 +520,9 @@ impl Life {
                 return Some(Event::Swept { survivors });
             }
             Effect::ReadGrant => {
-                self.tick += u64::from(self.frozen.is_none());
+                if self.frozen.is_none() {
+                    (self.tick, self.moved) = (self.tick + 1, self.now);
+                }
                 return Some(Event::GrantIs { until: self.grant, tick: self.tick });
             }
             Effect::Tell(_) => assert!(self.agent, "tells nobody"),
@@ -632,6 +637,7 @@ proptest! {
             fenced_at: None,
             tick: 0,
             frozen: None,
+            moved: 0,
             stopped: None,
             leaves: false,
         };
