@@ -132,7 +132,9 @@ pub(super) fn said(told: &Told) -> String {
         }
         Told::Closed(from, why) => {
             let hint = match why {
-                Fault::Other => "; if the program listens at MASTER_PORT itself: --rdzv-store rank0 leaves it free",
+                Fault::Other => {
+                    "; if the program listens at MASTER_PORT itself: --rdzv-store rank0 leaves it free"
+                }
                 _ => "",
             };
             format!("a connection from {from} was closed: it {why}{hint}")

@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use crate::domain::torch_store::{Fault, Limits};
 use crate::domain::torch_store::seen::{Place, Reach};
+pub use crate::domain::torch_store::{Fault, Limits};
 use crate::sys::addresses;
 use crate::sys::epoll::Epoll;
 use crate::sys::wake::Wake;

@@ -306,7 +306,8 @@ fn who_comes_before_the_store_is_open_waits() {
     let mut stream = TcpStream::connect(listening.address().unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(&[&[0][..], &MAGIC.to_le_bytes(), &[13, 5, 6, 7, 8]].concat()).unwrap();
-    let opening = Opening { places: Vec::new(), world: 1, limits: Limits::default(), most: 8, tell: Box::new(|_| ()) };
+    let opening =
+        Opening { places: Vec::new(), world: 1, limits: Limits::default(), most: 8, tell: Box::new(|_| ()) };
     let _server = listening.serve(opening).unwrap();
     assert_eq!(Client(stream).read(4), [5, 6, 7, 8]);
 }

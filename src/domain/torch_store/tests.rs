@@ -395,7 +395,12 @@ fn who_never_came_is_named() {
 #[test]
 fn who_arrives_at_a_barrier_is_there() {
     let (a, b): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
-    let place = |node: &str, at, first| Place { node: NodeName::new(node), addresses: vec![at], first: Rank(first), nproc: 2 };
+    let place = |node: &str, at, first| Place {
+        node: NodeName::new(node),
+        addresses: vec![at],
+        first: Rank(first),
+        nproc: 2,
+    };
     let places = [place("n1", a, 0), place("n2", b, 2)];
     let key = &b"/default_pg/store_based_barrier_key:0"[..];
     let missing = |asked: &[(Vec<u8>, IpAddr)]| {
@@ -409,13 +414,19 @@ fn who_arrives_at_a_barrier_is_there() {
         store.seen().reach(&places).missing()
     };
     let (one, ask) = (add(key, 1), add(key, 0));
-    assert_eq!(missing(&[(one.clone(), a), (one.clone(), a), (ask.clone(), a), (ask, b)]).unwrap(), "ranks 2-3 (n2)");
+    assert_eq!(
+        missing(&[(one.clone(), a), (one.clone(), a), (ask.clone(), a), (ask, b)]).unwrap(),
+        "ranks 2-3 (n2)"
+    );
     let init = add(b"init/", 1);
     let both = [(init.clone(), a), (init, a), (one.clone(), a), (one.clone(), b)];
     assert_eq!(missing(&both).unwrap(), "1 of ranks 2-3 (n2)", "nobody counts twice");
     assert_eq!(missing(&[(one.clone(), a), (one.clone(), a), (one.clone(), b), (one.clone(), b)]), None);
     let group = add(b"/default_pg/store_based_barrier_key:1", 1);
-    assert_eq!(missing(&[(one.clone(), a), (group.clone(), a), (group, a)]).unwrap(), "1 of ranks 0-1 (n1), ranks 2-3 (n2)");
+    assert_eq!(
+        missing(&[(one.clone(), a), (group.clone(), a), (group, a)]).unwrap(),
+        "1 of ranks 0-1 (n1), ranks 2-3 (n2)"
+    );
     let barrier = |world: i64| request(code::BARRIER, &[b"/b"], &world.to_le_bytes());
     assert_eq!(missing(&[(barrier(4), b), (barrier(4), b)]).unwrap(), "ranks 0-1 (n1)");
     assert_eq!(missing(&[(barrier(2), b)]), None, "a barrier of some tells nothing");
