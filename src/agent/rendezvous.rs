@@ -37,7 +37,9 @@ impl Rendezvous {
     pub(super) fn offer(&mut self, address: &str, port: u16) -> Result<(), String> {
         self.next = None;
         let failed = |error: &dyn std::fmt::Display| {
-            format!("port {port} of {address} cannot be listened on: {error}; rank 0 hosts the store of the next attempt")
+            format!(
+                "port {port} of {address} cannot be listened on: {error}; rank 0 hosts the store of the next attempt"
+            )
         };
         let ip: IpAddr = address.parse().map_err(|error| failed(&error))?;
         let listening = listen(ip, port).map_err(|error| failed(&error))?;
@@ -61,7 +63,9 @@ impl Rendezvous {
         }
         let refused = |errno: i32, what: String| Refused {
             errno,
-            what: format!("the rendezvous store of attempt {attempt} ({what}); --rdzv-store rank0 does without"),
+            what: format!(
+                "the rendezvous store of attempt {attempt} ({what}); --rdzv-store rank0 does without"
+            ),
         };
         let Some((_, listening)) = next.filter(|(port, _)| *port == world.master.port) else {
             const EADDRNOTAVAIL: i32 = 99;

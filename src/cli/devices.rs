@@ -49,7 +49,9 @@ fn amd(dir: &Path) -> Vec<Device> {
         let id = std::fs::read_to_string(entry.path().join("gpu_id")).ok()?;
         let about = std::fs::read_to_string(entry.path().join("properties")).ok()?;
         let property = |name: &str| {
-            about.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
+            about
+                .lines()
+                .find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse::<u64>().ok())
         };
         let place = property("location_id").filter(|_| id.trim() != "0")?;
         let (bus, slot, function) = (place >> 8 & 0xff, place >> 3 & 0x1f, place & 7);

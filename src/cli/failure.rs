@@ -132,6 +132,10 @@ impl UsageError {
                 sentence: format!("there is no command '{word}'"),
                 tip: Some(format!("to run the script: relight run {word}")),
             },
+            Some(word) if word == "help" => Self::Clap {
+                sentence: format!("there is no command '{word}'"),
+                tip: Some("relight --help, or relight COMMAND --help".to_owned()),
+            },
             Some(word) => Self::Clap { sentence: format!("there is no command '{word}'"), tip },
             None => Self::Clap { sentence: sentence.join(" "), tip },
         }

@@ -39,8 +39,14 @@ pub enum InjectError {
         /// Why.
         source: serde_json::Error,
     },
+    /// Processes of another node are named.
+    #[error("only ranks and the agent of {node} can be reached, and from there alone")]
+    Elsewhere {
+        /// The node that leads.
+        node: String,
+    },
     /// The run has no such process now.
-    #[error("the run has no {what} now")]
+    #[error("the run has no {what} now, or it is not on this node")]
     NotThere {
         /// Which.
         what: Target,
@@ -76,6 +82,7 @@ impl InjectError {
             Self::Unreadable { .. }
             | Self::NoStatus { .. }
             | Self::NotThere { .. }
+            | Self::Elsewhere { .. }
             | Self::Gone { .. }
             | Self::Refused { .. } => Outcome::Failed,
         }
@@ -88,6 +95,7 @@ impl InjectError {
             Self::NoSignal { .. } => {
                 Some("a name such as KILL, SIGTERM or STOP, or a number from 1 to 64".to_owned())
             }
+            Self::Elsewhere { node } => Some(format!("call it on {node}")),
             Self::Unreadable { .. }
             | Self::NoStatus { .. }
             | Self::NotThere { .. }
@@ -124,13 +132,24 @@ pub struct ProcessId {
     pub start_time: u64,
 }
 
+/// One node of the run.
+#[derive(Clone, Debug, Deserialize)]
+pub struct OnNode {
+    /// Its name.
+    pub node: String,
+}
+
 /// What injection needs of `status.json`; fields that it does not know are ignored.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct StatusPids {
-    /// The agent of this node.
+    /// The node whose processes are named: that of the agent that leads.
+    pub leader: String,
+    /// All nodes of the run.
+    pub nodes: Vec<OnNode>,
+    /// The agent of that node.
     pub agent_process: Option<ProcessId>,
-    /// The ranks of this node that run.
+    /// The ranks of that node that run.
     pub rank_processes: Vec<RankPid>,
 }
 
@@ -174,7 +193,12 @@ pub fn inject(process: &Process, args: &InjectArgs) -> Result<Outcome, Failure> 
         Fault::StopAgent => (Target::Agent, STOP),
     };
     let run_dir = runs::find(process, &args.run)?;
-    let found = status(&run_dir)?.process(target).ok_or(InjectError::NotThere { what: target })?;
+    let status = status(&run_dir)?;
+    let here = process.node();
+    if status.nodes.len() > 1 && status.leader != here {
+        return Err(InjectError::Elsewhere { node: status.leader }.into());
+    }
+    let found = status.process(target).ok_or(InjectError::NotThere { what: target })?;
     send(target, found, signal)?;
     let text = format!("{} sent to {target} (process {})\n", signal_name(signal), found.pid);
     output::print(&text).map(|()| Outcome::Finished)

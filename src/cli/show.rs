@@ -15,7 +15,7 @@ use crate::domain::env::{self, RankPlace, rank_argv, rank_environment};
 use crate::domain::exit_code::Outcome;
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, Slot};
 use crate::domain::record::Member;
-use crate::domain::settings::{Row, Settings};
+use crate::domain::settings::{Key, Origin, Row, Settings};
 use crate::domain::spec::{Offer, StoreHost};
 use crate::domain::wire::World;
 
@@ -38,7 +38,12 @@ pub fn config(process: &Process, show: &ConfigShow, program: &[String]) -> Resul
 /// As a configuration file.
 fn rows_file(settings: &Settings) -> String {
     let mut out = String::new();
-    for Row { key, value, .. } in settings.rows() {
+    for Row { key, value, origin } in settings.rows() {
+        // A name that was made up for one run would make every run of the file that one.
+        if key == Key::RunId && matches!(origin, Origin::Default(_)) {
+            out.push_str("# run-id is made up anew for each run\n");
+            continue;
+        }
         // Writing to a String cannot fail.
         let _ = match value {
             Some(value) if value != value.trim() || value.starts_with('"') => {
@@ -106,7 +111,11 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             log_dir: launch.config.node.log_dir.clone(),
             role: launch.config.node.role.clone(),
         }],
-        master: Offer { address: launch.config.node.address.clone(), port: 0, hosted: context.rdzv_store == StoreHost::Agent },
+        master: Offer {
+            address: launch.config.node.address.clone(),
+            port: 0,
+            hosted: context.rdzv_store == StoreHost::Agent,
+        },
         resume: None,
         addresses: Vec::new(),
     };

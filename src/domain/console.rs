@@ -10,7 +10,7 @@ use super::errno::errno_name;
 use super::exit::signal_name;
 use super::failed_box::FailedBox;
 use super::ids::{Attempt, NodeName, Rank, RunId};
-use super::note::{DAMAGED, Note, Replaced, Sign};
+use super::note::{DAMAGED, NoPlace, Note, Replaced, Sign};
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
 use super::torch_store::seen::Reach;
@@ -167,6 +167,9 @@ impl Console {
                 let restart = if *charged { *restart } else { 0 };
                 return self.decided(decision, restart, *max_restarts, why);
             }
+            Note::GrantRanOut { node, own: true, .. } => {
+                format!("too few nodes answered in time: {node}, which leads, has stopped its own ranks, too")
+            }
             Note::GrantRanOut { node, .. } => format!(
                 "the grant of {node} ran out while its agent did not answer: its guardian stopped its ranks"
             ),
@@ -242,6 +245,14 @@ impl Console {
                 human(*silent),
                 human(*patience)
             ),
+            Note::NoPlace { why: NoPlace::OtherRun } => {
+                "the machine that leads has begun another run: this one is over here. Exit 1".to_owned()
+            }
+            Note::NoPlace { why: NoPlace::SameName { node } } => {
+                format!(
+                    "another machine of this run calls itself {node}, too: give each a host name of its own. Exit 2"
+                )
+            }
             Note::GaveUp { leader: None, .. } => "no coordinator was found: the agent ends".to_owned(),
             Note::GaveUp { leader: Some(leader), first, silent, .. } => {
                 let what =
@@ -382,7 +393,11 @@ fn elastic(note: &Note) -> Option<String> {
         }
         Note::Resized { nodes, max, ranks, came, .. } => {
             let join_in = if came.len() == 1 { "joins" } else { "join" };
-            format!("{nodes} of {max} nodes: {} {join_in}; the world grows to {}", join(came), count(*ranks, "rank"))
+            format!(
+                "{nodes} of {max} nodes: {} {join_in}; the world grows to {}",
+                join(came),
+                count(*ranks, "rank")
+            )
         }
         Note::CameLate { node } => {
             format!("{node} came late: it waits as a spare and is taken in at the next restart")

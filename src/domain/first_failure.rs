@@ -120,6 +120,8 @@ pub fn first_failure(ends: &[Seen]) -> Option<usize> {
     let tied = failures().filter(|s| s.at <= tie).min_by_key(|s| (s.report.standing(), s.at));
     let failure = by_own_word(ends, tied.unwrap_or(earliest));
     let root = match failure.report.exit {
+        // What does not speak of a lost peer needs nobody who left early.
+        ExitKind::Code(_) if failure.report.standing() != Standing::PeerLost => failure,
         ExitKind::Code(_) | ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } => {
             let early = ends.iter().filter(own).filter(|s| s.report.exit.is_success() && s.at < failure.at);
             early.min_by_key(|s| s.at).unwrap_or(failure)
@@ -183,6 +185,25 @@ mod tests {
                 "a pipe is no strike",
                 vec![end(0, 0, ExitKind::Signal { no: 13, core: false }, "", ""), end(1, 3, ONE, "", "")],
                 1,
+            ),
+            (
+                "who left early is no reason for an error of one's own",
+                vec![end(0, 0, ExitKind::Code(0), "", ""), end(1, 9_000, ONE, "bdb.BdbQuit", "")],
+                1,
+            ),
+            (
+                "nor is it for a code without words",
+                vec![end(0, 0, ExitKind::Code(0), "", ""), end(1, 9_000, ExitKind::Code(7), "", "")],
+                1,
+            ),
+            (
+                "but it is for a lost peer",
+                vec![
+                    end(0, 0, ExitKind::Code(0), "", ""),
+                    end(1, 9_000, ONE, GLOO, ""),
+                    end(2, 19_100, ONE, "", ""),
+                ],
+                0,
             ),
             ("beyond the tie time decides", vec![end(0, 0, ONE, GLOO, ""), end(1, 5_001, KILL, "", "")], 0),
             (

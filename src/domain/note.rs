@@ -60,6 +60,19 @@ pub enum Replaced {
     Away,
 }
 
+/// Why an agent has no place with a coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NoPlace {
+    /// It leads another run than the one before.
+    OtherRun,
+    /// Another machine has this one's name.
+    SameName {
+        /// The name.
+        node: NodeName,
+    },
+}
+
 /// One explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -112,6 +125,9 @@ pub enum Note {
         attempt: Attempt,
         /// The incident.
         incident: u64,
+        /// It is the coordinator's own: too few of the others answered.
+        #[serde(default)]
+        own: bool,
     },
     /// Nothing was heard of a node for a while: peers are asked whether they reach it.
     InDoubt {
@@ -427,6 +443,11 @@ pub enum Note {
         /// This agent tells people, as one of all.
         speaks: bool,
     },
+    /// An agent leaves: it has no place with the coordinator that it found.
+    NoPlace {
+        /// Why.
+        why: NoPlace,
+    },
     /// It found none.
     GaveUp {
         /// The node that led, if one did.
@@ -462,6 +483,7 @@ impl Note {
         matches!(
             self,
             Self::GaveUp { speaks: true, .. }
+                | Self::NoPlace { .. }
                 | Self::LeaderGone { speaks: true, .. }
                 | Self::LogsDisabled { .. }
                 | Self::RendezvousStore { .. }

@@ -87,14 +87,13 @@ pub fn plan(
     // Fresh nodes first: a node that failed twice comes back only where nobody else is left.
     free.sort_by_key(|c| replace.contains(&c.node));
     let enough = old.len().max(size.min as usize);
-    let mut taken = seats.iter().flatten().count();
-    for seat in seats.iter_mut().filter(|s| s.is_none()) {
+    let taken = seats.iter().flatten().count();
+    for (taken, seat) in (taken..).zip(seats.iter_mut().filter(|s| s.is_none())) {
         let Some(next) = free.first() else { break };
         if taken >= enough && replace.contains(&next.node) {
             break;
         }
         *seat = Some(free.remove(0));
-        taken += 1;
     }
     let mut members: Vec<Member> =
         seats.iter().zip(0..).filter_map(|(c, slot)| c.map(|c| member(c, Slot(slot)))).collect();

@@ -15,7 +15,7 @@ use super::time::BootTime;
 use super::torch_store::seen::Reach;
 
 /// The number that both ends must have. Any change of a message is a new one.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// A frame to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -92,6 +92,8 @@ pub enum AgentMsg {
     Welcome {
         /// The number of the `Join` that is answered.
         answers: u64,
+        /// The id of the coordinator's run directory: another one is another run.
+        store: Option<StoreId>,
         /// What is run.
         spec: Box<RunSpec>,
         /// Every record that the agent has not read, in order.

@@ -22,7 +22,46 @@ pub(super) fn read(path: &Path, not_before_ms: u64) -> Option<ErrorNote> {
 /// What these bytes of a stranger say.
 #[must_use]
 pub fn note(bytes: &[u8]) -> Option<ErrorNote> {
-    serde_json::from_slice::<Raw>(bytes).ok()?.note()
+    let parsed = serde_json::from_slice::<Raw>(bytes);
+    parsed.or_else(|_| serde_json::from_str::<Raw>(&mended(&String::from_utf8_lossy(bytes)))).ok()?.note()
+}
+
+/// What Python's `json` writes by default and no other reader takes: half a surrogate pair (a file name that is no UTF-8),
+/// and numbers that are none.
+fn mended(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut rest, mut quoted) = (text, false);
+    while let Some(first) = rest.chars().next() {
+        let (taken, put) = match first {
+            '"' => {
+                quoted = !quoted;
+                (1, None)
+            }
+            '\\' if quoted => match surrogate(rest) {
+                Some(high) if (0xd800..0xdc00).contains(&high) => match rest.get(6..).and_then(surrogate) {
+                    Some(low) if (0xdc00..0xe000).contains(&low) => (12, None),
+                    _ => (6, Some("\\ufffd")),
+                },
+                Some(_) => (6, Some("\\ufffd")),
+                None => (1 + rest.chars().nth(1).map_or(0, char::len_utf8), None),
+            },
+            _ if quoted => (first.len_utf8(), None),
+            _ => match ["NaN", "Infinity", "-Infinity"].into_iter().find(|word| rest.starts_with(word)) {
+                Some(word) => (word.len(), Some("null")),
+                None => (first.len_utf8(), None),
+            },
+        };
+        out.push_str(put.unwrap_or(&rest[..taken]));
+        rest = &rest[taken..];
+    }
+    out
+}
+
+/// The surrogate that a text begins with as an escape.
+fn surrogate(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix("\\u")?.get(..4)?;
+    let code = u32::from_str_radix(digits, 16).ok()?;
+    (0xd800..0xe000).contains(&code).then_some(code)
 }
 
 /// A first failure in the form that torch's `@record` writes, for whoever started the launcher.
@@ -49,6 +88,17 @@ mod tests {
     use crate::domain::last_words::MAX_TEXT;
 
     const STACK: &str = "Traceback (most recent call last):\\n  File \\\"/w/train.py\\\", line 9, in main\\n    f()\\nValueError: boom\\n";
+
+    #[test]
+    fn what_python_writes_by_default_is_read() {
+        let said = |text: &str| note(text.as_bytes()).map(|note| note.headline);
+        let odd = r#"{"message": {"message": "OSError: caf\udce9.txt \ud83d\ude00 \ud83d\"", "errorCode": NaN, "x": [Infinity, -Infinity]}}"#;
+        assert_eq!(said(odd).as_deref(), Some("OSError: caf\u{fffd}.txt \u{1f600} \u{fffd}\""));
+        assert_eq!(mended(r#"{"NaN": "NaN \\\"Infinity"}"#), r#"{"NaN": "NaN \\\"Infinity"}"#);
+        for cut in [r#""\u"#, r#""\ud8"#, r#""\"#, r#""\ud83d\"#, "-Infinit", "\"é"] {
+            let _ = mended(cut);
+        }
+    }
 
     #[test]
     fn both_forms_and_what_lies_between() {

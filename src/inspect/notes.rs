@@ -97,6 +97,7 @@ fn beside_the_console(note: &Note) -> String {
         | Note::LogsLost { .. }
         | Note::StoodDown { .. }
         | Note::LeaderGone { .. }
+        | Note::NoPlace { .. }
         | Note::GaveUp { .. } => String::new(),
     }
 }

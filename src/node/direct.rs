@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::control::{Life, Stop};
 use super::finding::{Found, Search};
 use crate::domain::exit_code;
@@ -17,6 +19,8 @@ use crate::sys::addresses;
 
 /// For a name to be looked up: the system's own resolver, in a process of its own.
 const LOOKUP: Duration = Duration::from_secs(10);
+/// Who waits for longer says so.
+const SPEAK: Duration = Duration::from_secs(3);
 /// For a connection to be made.
 const DIAL: Duration = Duration::from_secs(3);
 
@@ -63,16 +67,24 @@ impl Life {
     async fn wait_for(&mut self, direct: &Direct, at: &[SocketAddr], search: &Search) -> Result<(), Stop> {
         let limit = search.seeker.join_timeout;
         let mut pause = Seeker::pause(None);
+        let (began, mut said) = (Instant::now(), false);
         while search.began.elapsed() < limit {
             if self.hearing(tcp::dial(at, DIAL)).await?.is_ok() {
                 return Ok(());
+            }
+            if began.elapsed() > SPEAK && !std::mem::replace(&mut said, true) {
+                let (host, port, limit) = (&direct.host, direct.port, human(limit));
+                self.teller.say(&format!(
+                    "looking for the machine that leads at {host}, port {port}, for up to {limit}"
+                ));
             }
             self.hearing(tokio::time::sleep(pause)).await?;
             pause = Seeker::pause(Some(pause));
         }
         let (host, port, waited) = (&direct.host, direct.port, human(limit));
         let sentence = format!("nobody has led at {host}, port {port}, for {waited}");
-        let hint = "start the machine with --node-rank 0, and let its port through; --join-timeout says how long to wait";
+        let hint = "start the machine that leads (--node-rank 0, or the one with that address), and let its port through; \
+                    --join-timeout says how long to wait";
         Err(Stop::Say(exit_code::FAILED, sentence, hint.into()))
     }
 

@@ -137,7 +137,8 @@ fn the_largest_value_and_a_hundred_thousand_keys() {
     let large = vec![7; usize::try_from(MOST_VALUE).unwrap()];
     client.send(&set(b"/large", &large));
     assert!(client.get(b"/large") == large);
-    let pairs: Vec<u8> = (0..100_000).flat_map(|n| [text(format!("/key/{n}").as_bytes()), text(b"v")].concat()).collect();
+    let pairs: Vec<u8> =
+        (0..100_000).flat_map(|n| [text(format!("/key/{n}").as_bytes()), text(b"v")].concat()).collect();
     client.send(&[&[11][..], &100_000_u64.to_le_bytes(), &pairs].concat());
     assert_eq!(client.count(), 100_001);
     assert_eq!(client.get(b"/key/99999"), b"v");
@@ -171,7 +172,8 @@ fn who_does_not_read_keeps_nobody_waiting() {
 #[test]
 fn waits_end_with_the_key_with_a_cancel_and_with_the_connection() {
     let (server, _told) = serve(1);
-    let (mut first, mut second, mut third) = (Client::new(&server), Client::new(&server), Client::new(&server));
+    let (mut first, mut second, mut third) =
+        (Client::new(&server), Client::new(&server), Client::new(&server));
     first.send(&wait(b"/k"));
     second.send(&wait(b"/k"));
     drop(second);

@@ -24,9 +24,9 @@ trait Shuffle: Strategy<Value = std::collections::BTreeMap<u32, u32>> + Sized {
             log_dir: String::new(),
             role: format!("role{}", slot % 3),
         };
-        self.prop_map(move |all| all.into_iter().map(member).collect::<Vec<_>>())
-            .prop_shuffle()
-            .prop_map(|members| World { members, master: Offer::default(), resume: None, addresses: Vec::new() })
+        self.prop_map(move |all| all.into_iter().map(member).collect::<Vec<_>>()).prop_shuffle().prop_map(
+            |members| World { members, master: Offer::default(), resume: None, addresses: Vec::new() },
+        )
     }
 }
 

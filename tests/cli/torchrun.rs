@@ -148,7 +148,7 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
         "--node-rank",
         "--nnodes 2 --node-rank 2 --master-addr n1 --insecure train.py",
         &[],
-        Refused("the last one is 1"),
+        Refused("beyond the last one, 1"),
     ),
     ("--master-addr", "--nnodes 2 --master-addr n1 --insecure train.py", &[], Is("master-addr", "n1")),
     (

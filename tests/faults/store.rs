@@ -36,7 +36,8 @@ fn who_never_reached_the_store_is_in_the_journal() {
     let ended = run(&scene, &["--max-restarts=0"], "missing");
     assert_eq!(ended.code, 1, "{}\n{}", ended.stdout, ended.stderr);
     let journal = scene.path("run").join("scene/journal");
-    let records = fs::read_dir(&journal).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
+    let records =
+        fs::read_dir(&journal).unwrap().map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap());
     let records: Vec<String> = records.filter(|record| record.contains("\"incident\"")).collect();
     let said = |record: &String| {
         record.contains("rank 1 (") && record.contains(") never reached the store (1 of 2 ranks did)")

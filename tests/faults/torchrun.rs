@@ -134,7 +134,7 @@ fn t07_a_rank_that_crashes_leaves_none_of_its_children() {
 #[test]
 fn t08_usr1_and_usr2_cost_the_run_nothing() {
     let job = Job::new(2, 60);
-    let mut running = job.command(&["--max-restarts=0"], &["--step-time=0.02"]).spawn();
+    let mut running = job.command(&["--max-restarts=0", "--rdzv-store=rank0"], &["--step-time=0.02"]).spawn();
     let pid = running.pid();
     // From the first moment on, long before ranks are there. The very first instants are exec's.
     wait_for("an agent", LONG, || running.agent().ok_or_else(|| "none".to_owned()));

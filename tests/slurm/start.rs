@@ -157,7 +157,8 @@ fn nodes_that_share_no_directory_say_so() {
     assert_eq!(ended.code, 1, "{}", ended.stderr);
     // Each leads in a directory of its own, and neither has a majority: nothing was started.
     for (other, runs) in [("n2", runs.clone()), ("n1", PathBuf::from("/local/runs"))] {
-        let said = format!("; {other} never came: was relight started there, and does it see this run directory?");
+        let said =
+            format!("; {other} never came: was relight started there, and does it see this run directory?");
         assert!(ended.stderr.contains(&said), "{}", ended.stderr);
         let node = if other == "n2" { 1 } else { 2 };
         let kinds = cluster.on_node(node, &format!("cat {}/apart/journal/*", runs.display()));

@@ -15,7 +15,7 @@ fn t06_without_restarts_a_failing_node_stops_the_others_at_once() {
         &["--fault=exit=7:3:12", "--fault=slow=300:0:12", "--fault=slow=300:1:12", "--fault=slow=300:2:12"];
     let training = Training { world: 4, steps: 400, step_time: "0.03", ckpt_every: 5, args };
     let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
-    let options = ["--nproc-per-node=2", "--max-restarts=0"];
+    let options = ["--nproc-per-node=2", "--max-restarts=0", "--rdzv-store=rank0"];
     let job = Job::start(&cluster, "last", &launcher, &options, training);
     wait_for("the failure of rank 3", Duration::from_secs(60), || {
         let said = job.shown();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use super::super::exit::ExitKind;
-use super::super::ids::{Attempt, LocalRank, Op, Rank};
+use super::super::ids::{Attempt, LocalRank, Op, Rank, StoreId};
 use super::super::mutant::Mutant;
-use super::super::note::{Note, Stale};
+use super::super::note::{NoPlace, Note, Stale};
 use super::super::outbox::Outbox;
 use super::super::record::Record;
 use super::super::rendezvous;
@@ -161,7 +161,13 @@ impl Agent {
         self.promised = Some(frame.term);
         self.seen = Some(frame.n);
         match frame.msg {
-            AgentMsg::Welcome { answers, spec, tail, leader, dead, forever } => {
+            AgentMsg::Welcome { store, .. } if self.is_other_run(store.as_ref()) => {
+                // Its numbers start anew: what is known of the run before must not be taken for its own.
+                out.note(Note::NoPlace { why: NoPlace::OtherRun });
+                self.leave(super::super::exit_code::FAILED, out);
+            }
+            AgentMsg::Welcome { answers, store, spec, tail, leader, dead, forever } => {
+                self.run_of = store.or(self.run_of.take());
                 if self.joining.is_some_and(|join| join.n == answers) {
                     self.joining = None;
                 }
@@ -170,7 +176,12 @@ impl Agent {
                 self.leader = Some(leader);
                 out.put(Effect::Follow { term: frame.term, leader, previous_dead, forever });
             }
-            AgentMsg::Refused(why) => self.leave(refused_code(&why), out),
+            AgentMsg::Refused(why) => {
+                if why == RefusedWhy::SameName {
+                    out.note(Note::NoPlace { why: NoPlace::SameName { node: self.config.node.clone() } });
+                }
+                self.leave(refused_code(&why), out);
+            }
             AgentMsg::Start { attempt, world } => self.start(now, attempt, world, out),
             AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
             AgentMsg::Committed(record) => self.committed(now, &record, out),
@@ -179,6 +190,11 @@ impl Agent {
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(code, out),
         }
+    }
+
+    /// A coordinator that writes into another run directory than the one that was followed leads another run.
+    fn is_other_run(&self, store: Option<&StoreId>) -> bool {
+        store.zip(self.run_of.as_ref()).is_some_and(|(theirs, ours)| theirs != ours)
     }
 
     fn welcome(&mut self, now: Now, spec: RunSpec, tail: &[Record], out: &mut Outbox<Effect>) {

@@ -142,6 +142,8 @@ pub struct Agent {
     pub(super) spec: Option<RunSpec>,
     pub(super) promised: Option<Term>,
     pub(super) leader: Option<Incarnation>,
+    /// The run directory of the coordinator that it follows.
+    pub(super) run_of: Option<StoreId>,
     pub(super) welcomed: bool,
     /// The last `Join`, while it is not answered.
     pub(super) joining: Option<Joining>,
@@ -187,6 +189,7 @@ impl Agent {
             spec: None,
             promised: None,
             leader: None,
+            run_of: None,
             welcomed: false,
             joining: None,
             link: false,

@@ -36,6 +36,7 @@ fn running(spec: RunSpec) -> Agent {
     let leader = Incarnation(0);
     let welcome = AgentMsg::Welcome {
         answers,
+        store: None,
         spec: Box::new(spec),
         tail: vec![],
         leader,
@@ -61,6 +62,30 @@ fn running(spec: RunSpec) -> Agent {
     });
     tell(&mut agent, at(6), Event::Spawned { op: op.unwrap(), pid: 77 });
     agent
+}
+
+/// Machines without Slurm may meet another run at the same place: its attempt 0 is not theirs.
+#[test]
+fn a_coordinator_of_another_run_is_not_followed() {
+    use super::super::ids::StoreId;
+    let welcome = |store: &str| AgentMsg::Welcome {
+        answers: 9,
+        store: Some(StoreId::new(store)),
+        spec: Box::new(RunSpec { run_id: RunId::new("r"), ..RunSpec::default() }),
+        tail: vec![],
+        leader: Incarnation(0),
+        dead: vec![],
+        forever: true,
+    };
+    let mut agent = running(RunSpec { run_id: RunId::new("r"), max_nodes: 1, ..RunSpec::default() });
+    let mut hears = |n, store| {
+        let frame = ToAgent { term: Term(1), n, msg: welcome(store) };
+        tell(&mut agent, at(20 + n), Event::Recv(frame))
+    };
+    let sweeps = |effects: Vec<Effect>| effects.iter().any(|effect| matches!(effect, Effect::Sweep { .. }));
+    assert!(!sweeps(hears(10, "one")), "the first one is its own");
+    assert!(!sweeps(hears(11, "one")), "which leads again");
+    assert!(sweeps(hears(12, "two")), "its ranks end with the run that they belong to");
 }
 
 /// `--shutdown-timeout` is honoured where nobody leads, too: it bounds the time from TERM to the sweep.

@@ -363,7 +363,8 @@ impl Coordinator {
                 out.note(Note::AgentReturned { node: node.clone(), attempt, incident });
             }
             (What::RanOut(node), None) => {
-                out.note(Note::GrantRanOut { node: node.clone(), attempt, incident });
+                let own = *node == self.config.node;
+                out.note(Note::GrantRanOut { node: node.clone(), attempt, incident, own });
             }
             // The loss itself was said when it was noticed.
             (What::Lost(_) | What::Failed | What::Dirty(_), None) => {}

@@ -158,16 +158,22 @@ impl Coordinator {
 
     /// Nodes that were expected and never came. They may read another directory, and lead there by themselves.
     fn who_never_came(&self) -> String {
-        let missing = self.config.voters.iter().filter(|n| {
-            self.peers.get(*n).is_none_or(|peer| peer.incarnation == Incarnation::default())
-        });
+        let missing = self
+            .config
+            .voters
+            .iter()
+            .filter(|n| self.peers.get(*n).is_none_or(|peer| peer.incarnation == Incarnation::default()));
         let names: Vec<&str> = missing.take(8).map(|n| n.as_str()).collect();
         match names.as_slice() {
             [] => String::new(),
-            [one] => format!("; {one} never came: was relight started there, and does it see this run directory?"),
+            [one] => {
+                format!("; {one} never came: was relight started there, and does it see this run directory?")
+            }
             several => {
                 let names = several.join(", ");
-                format!("; never came: {names}: was relight started there, and do they see this run directory?")
+                format!(
+                    "; never came: {names}: was relight started there, and do they see this run directory?"
+                )
             }
         }
     }
@@ -179,13 +185,15 @@ impl Coordinator {
         let waited = super::super::time::human(std::time::Duration::from_millis(join));
         let need = size.min;
         let sentence = if self.elastic() {
-            let (nodes, are) = (if need == 1 { "node" } else { "nodes" }, if have == 1 { "is" } else { "are" });
+            let (nodes, are) =
+                (if need == 1 { "node" } else { "nodes" }, if have == 1 { "is" } else { "are" });
             let max = size.max;
             format!(
                 "waited {waited} for at least {need} {nodes} that can run ranks (--nnodes {need}:{max}), {have} {are} there"
             )
         } else {
-            format!("waited {waited} for {need} nodes that can run ranks, {have} are there")
+            let are = if have == 1 { "is" } else { "are" };
+            format!("waited {waited} for {need} nodes that can run ranks, {have} {are} there")
         };
         let sentence = sentence + &self.who_never_came();
         self.end(now, Outcome::Failed, 1, sentence, out);

@@ -75,6 +75,7 @@ impl Coordinator {
         self.survived(&node, survivors, out);
         let welcome = AgentMsg::Welcome {
             answers: frame.n,
+            store: self.config.store.clone(),
             spec: Box::new(self.config.spec.clone()),
             tail: self.tail(now, next),
             leader: self.config.incarnation,

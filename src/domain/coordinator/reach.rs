@@ -37,7 +37,9 @@ impl Coordinator {
 
     /// A store says who came.
     pub(super) fn store_says(&mut self, now: Now, attempt: Attempt, reach: Reach) {
-        if let Some(broke) = self.breaking.as_mut().into_iter().chain(&mut self.settling).find(|b| b.attempt == attempt) {
+        if let Some(broke) =
+            self.breaking.as_mut().into_iter().chain(&mut self.settling).find(|b| b.attempt == attempt)
+        {
             broke.reach = Some(reach);
         } else if self.ledger.attempt() == Some(attempt) {
             let before = self.reached.take().filter(|before| before.attempt == attempt);

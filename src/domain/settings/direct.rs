@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::hints::{Backend, Hints};
 use super::key::Key;
 use super::resolve::{Layers, Place, SettingsError};
-use super::value::{self, Nodes, Origin, Value, ValueProblem};
+use super::value::{self, Origin, Value, ValueProblem};
 
 /// torchrun's port.
 const PORT: u16 = 29_500;
@@ -41,11 +41,11 @@ pub struct At {
 }
 
 impl Meeting {
-    /// `several`: machines outside Slurm are asked for.
+    /// `several`: machines outside Slurm are asked for, and `most` of them can have a number.
     pub(super) fn resolve(
         layers: &Layers<'_>,
         hints: &Hints,
-        nodes: Nodes,
+        most: u32,
         several: bool,
     ) -> Result<Self, SettingsError> {
         let rank = |text: &str| value::number(text, value::MOST_NODES).map(Some);
@@ -64,12 +64,12 @@ impl Meeting {
             at: None,
         };
         if several {
-            meeting.at = Some(meeting.place(layers, hints, nodes)?);
+            meeting.at = Some(meeting.place(layers, hints, most)?);
         }
         Ok(meeting)
     }
 
-    fn place(&self, layers: &Layers<'_>, hints: &Hints, nodes: Nodes) -> Result<At, SettingsError> {
+    fn place(&self, layers: &Layers<'_>, hints: &Hints, most: u32) -> Result<At, SettingsError> {
         let bad = |key: Key, problem: ValueProblem| {
             let (typed, origin) = layers.find(key).unwrap_or(("", Origin::Default("")));
             SettingsError::Bad { place: Box::new(Place { key, typed: typed.to_owned(), origin }), problem }
@@ -81,8 +81,8 @@ impl Meeting {
             (true, is_host) => is_host.map(|yes| u32::from(!yes)),
             (false, _) => Some(self.node_rank.value.unwrap_or(0)),
         };
-        if let Some(rank) = self.node_rank.value.filter(|rank| !shared && *rank >= nodes.max) {
-            return Err(bad(Key::NodeRank, ValueProblem::NodeRank { rank, nodes: nodes.max }));
+        if self.node_rank.value.is_some_and(|rank| !shared && rank >= most) {
+            return Err(bad(Key::NodeRank, ValueProblem::NodeRank { most }));
         }
         let (host, port) = match (endpoint, &self.master_addr.value) {
             (Some(endpoint), _) => (endpoint.host.clone(), endpoint.port.unwrap_or(ENDPOINT_PORT)),
@@ -108,7 +108,7 @@ impl Meeting {
             (Key::MasterAddr, &self.master_addr.origin, self.at.is_none() || by_endpoint),
             (Key::MasterPort, &self.master_port.origin, self.at.is_none() || by_endpoint),
             (Key::SecretFile, &self.secret_file.origin, self.at.is_none()),
-            (Key::Insecure, &self.insecure.origin, self.at.is_none()),
+            (Key::Insecure, &self.insecure.origin, self.at.is_none() && self.insecure.value),
         ];
         let idle = all.into_iter().filter(|(_, _, idle)| *idle);
         idle.filter_map(|(key, origin, _)| super::hints::given(key, origin)).collect()

@@ -347,7 +347,8 @@ impl Settings {
         let by_job = job.as_deref().filter(|job| !facts.at_terminal && value::run_id(job).is_ok());
         let streams = || (StreamMap::default(), "");
         let hints = Hints::resolve(&layers, standalone.value)?;
-        let meeting = Meeting::resolve(&layers, &hints, nnodes.value, several)?;
+        let meeting =
+            Meeting::resolve(&layers, &hints, nnodes.value.max.saturating_add(spares.value), several)?;
         let by_conf = |of: Option<u64>, ms: u64| match of {
             Some(ms) => (ms, "--rdzv-conf"),
             None => (ms, ""),
@@ -747,7 +748,10 @@ mod tests {
                 Key::Nnodes,
                 "2",
                 "--nnodes '2' asks for several nodes, and this is no Slurm job (or --standalone was given)",
-                None,
+                Some(
+                    "in a job of Slurm nothing more is needed; elsewhere say where the machines meet: --master-addr HOST and a \
+                     --node-rank for each, or --rdzv-backend c10d --rdzv-endpoint HOST:PORT",
+                ),
             ),
             (
                 Key::LostAfter,

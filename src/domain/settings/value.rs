@@ -73,12 +73,10 @@ pub enum ValueProblem {
     #[error("asks for several machines outside Slurm, and nothing tells them from strangers")]
     NoSecret,
     /// A number beyond the others.
-    #[error("is {rank}, and of {nodes} nodes the last one is {}", nodes.saturating_sub(1))]
+    #[error("is beyond the last one, {}: --nnodes and --spares say how many machines there are", most.saturating_sub(1))]
     NodeRank {
-        /// As given.
-        rank: u32,
         /// So many there are.
-        nodes: u32,
+        most: u32,
     },
     /// No port.
     #[error("is no port: a whole number from 0 to 65535")]

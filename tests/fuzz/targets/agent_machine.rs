@@ -64,6 +64,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let spec = Box::new(RunSpec { run_id: RunId::new("r"), ..RunSpec::default() });
     let welcome = |tail| AgentMsg::Welcome {
         answers: 0,
+        store: None,
         spec: spec.clone(),
         tail,
         leader: Incarnation(9),

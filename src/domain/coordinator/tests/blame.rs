@@ -35,7 +35,8 @@ fn lose(bed: &mut Bed, i: u64) {
 fn comes_back(bed: &mut Bed, i: u64, exits: Vec<ExitReport>) {
     bed.pass(200);
     bed.join(i, i);
-    let (attempt, offer) = (bed.attempt(), Some(Offer { address: format!("10.0.0.{i}"), port: 20_001, hosted: true }));
+    let (attempt, offer) =
+        (bed.attempt(), Some(Offer { address: format!("10.0.0.{i}"), port: 20_001, hosted: true }));
     bed.says(i, i, CoordinatorMsg::Stopped { attempt, exits, survivors: Vec::new(), offer });
 }
 

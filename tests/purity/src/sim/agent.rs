@@ -203,7 +203,10 @@ impl World {
                 let event = if self.rng.chance(20) {
                     Event::OfferFailed { op }
                 } else {
-                    Event::OfferReady { op, offer: Offer { address: format!("10.0.0.{node}"), port, hosted: true } }
+                    Event::OfferReady {
+                        op,
+                        offer: Offer { address: format!("10.0.0.{node}"), port, hosted: true },
+                    }
                 };
                 let delay = self.rng.range(1, 5) * MS;
                 self.task(node, delay, Thread::Control, Task::Agent(event));

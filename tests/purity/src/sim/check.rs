@@ -315,7 +315,9 @@ impl World {
         let before = self.store.ledgers.last().and_then(Ledger::world).map_or(0, |w| w.members.len());
         match &body.cause {
             // Behind an end that landed late a coordinator that comes back leads on here.
-            Cause::Start if self.check.begun && self.store.ledgers.last().is_none_or(|l| l.end().is_none()) => {
+            Cause::Start
+                if self.check.begun && self.store.ledgers.last().is_none_or(|l| l.end().is_none()) =>
+            {
                 self.fail("no_restart_to_grow", format!("record {seq} begins anew"));
             }
             Cause::Start => {
@@ -339,7 +341,10 @@ impl World {
                 let same = world.is_some_and(|w| w.members.iter().all(alive));
                 let ran = self.check.spawned.iter().any(|(attempt, _)| *attempt == broke.attempt);
                 if innocent && same && ran && !self.check.disturbed.contains(&broke.attempt) {
-                    self.fail("no_restart_to_grow", format!("record {seq}: nothing happened to the world before"));
+                    self.fail(
+                        "no_restart_to_grow",
+                        format!("record {seq}: nothing happened to the world before"),
+                    );
                 }
             }
         }
