@@ -14,7 +14,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use relight::sys::epoll::{Epoll, Interest};
-use relight::torch_store::{Limits, Opening, listen};
+use relight::sys::process::nofile;
+use relight::torch_store::{Limits, Opening, listen, room};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -42,6 +43,7 @@ fn serve(at: SocketAddr, world: u32) -> Result<(), Failure> {
         places: Vec::new(),
         world,
         limits: Limits::default(),
+        most: room(world, nofile(), 64),
         tell: Box::new(|told| println!("told {told:?}")),
     };
     let server = listen(at.ip(), at.port())?.serve(opening)?;

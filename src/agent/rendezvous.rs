@@ -14,9 +14,13 @@ use crate::domain::ids::{Attempt, Rank, Slot};
 use crate::domain::rendezvous;
 use crate::domain::torch_store::seen::Place;
 use crate::domain::wire::World;
-use crate::sys::process::raise_nofile;
+use crate::sys::process::{nofile, raise_nofile};
 use crate::sys::spawn::Nofile;
-use crate::torch_store::{Limits, Listening, Opening, Server, Told, listen};
+use crate::torch_store::{Fault, Limits, Listening, Opening, Server, Told, files, listen, room};
+
+/// Files that an agent has open beside its store's: its own, and of each rank.
+const OWN_FILES: u64 = 512;
+const FILES_OF_A_RANK: u64 = 8;
 
 /// What of it there is.
 #[derive(Debug, Default)]
@@ -72,13 +76,17 @@ impl Rendezvous {
             return Err(refused(EADDRNOTAVAIL, format!("port {} is not held", world.master.port)));
         };
         let ranks = rendezvous::world_size(&world.members);
-        let before = raise_nofile(u64::from(ranks).saturating_mul(4).saturating_add(1024));
+        // The node of the first slot is this one.
+        let here = world.members.first().map_or(0, |first| u64::from(first.nproc));
+        let others = OWN_FILES + FILES_OF_A_RANK * here;
+        let before = raise_nofile(files(ranks, others));
         self.before = self.before.or(before);
         let inbox = inbox.clone();
         let opening = Opening {
             places: places(world),
             world: ranks,
             limits: Limits::default(),
+            most: room(ranks, nofile(), others),
             tell: Box::new(move |told| {
                 // The agent is going.
                 let _ = inbox.send(Input::Store(attempt, told));
@@ -122,7 +130,16 @@ pub(super) fn said(told: &Told) -> String {
         Told::Stranger(from) => {
             format!("a connection from {from} was refused: no node of this world has that address")
         }
-        Told::Closed(from, why) => format!("a connection from {from} was closed: it {why}"),
+        Told::Closed(from, why) => {
+            let hint = match why {
+                Fault::Other => {
+                    "; if the program listens at MASTER_PORT itself: --rdzv-store rank0 leaves it free"
+                }
+                _ => "",
+            };
+            format!("a connection from {from} was closed: it {why}{hint}")
+        }
+        Told::ClosedInAll(count) => format!("{count} connections were closed for what they sent"),
         Told::NoRoom(why) => format!("connections have to wait: {why}"),
     }
 }

@@ -200,7 +200,9 @@ pub fn inject(process: &Process, args: &InjectArgs) -> Result<Outcome, Failure> 
     if status.nodes.len() > 1 && status.leader != here {
         return Err(InjectError::Elsewhere { node: status.leader }.into());
     }
-    let found = status.process(target).ok_or(InjectError::NotThere { what: target, alone: status.nodes.len() < 2 })?;
+    let found = status
+        .process(target)
+        .ok_or(InjectError::NotThere { what: target, alone: status.nodes.len() < 2 })?;
     send(target, found, signal)?;
     let text = format!("{} sent to {target} (process {})\n", signal_name(signal), found.pid);
     output::print(&text).map(|()| Outcome::Finished)

@@ -240,26 +240,7 @@ impl Console {
                     "this coordinator ends: {why}; without another one its ranks are stopped and the exit code is 1"
                 )
             }
-            Note::LeaderGone { leader, silent, patience, .. } => format!(
-                "{leader}, which leads this run, is gone: no sign for {}; all ranks are stopped, looking for it for {} more",
-                human(*silent),
-                human(*patience)
-            ),
-            Note::NoPlace { why: NoPlace::OtherRun } => {
-                "the machine that leads has begun another run: this one is over here. Exit 1".to_owned()
-            }
-            Note::NoPlace { why: NoPlace::SameName { node } } => {
-                format!(
-                    "another machine of this run calls itself {node}, too: give each a host name of its own. Exit 2"
-                )
-            }
-            Note::GaveUp { leader: None, .. } => "no coordinator was found: the agent ends".to_owned(),
-            Note::GaveUp { leader: Some(leader), first, silent, .. } => {
-                let what =
-                    if *first { format!("the first node {leader}") } else { format!("{leader}, which led,") };
-                format!("{what} is gone (no sign for {}): the run ends here. Exit 1", human(*silent))
-            }
-            _ => return None,
+            _ => return gone(note),
         })
     }
 
@@ -471,6 +452,32 @@ fn stopping(signal: u8, terminal: bool, ranks: u32, grace: Duration, again: bool
         }
         (false, false) => format!("stopping {ranks} ({by}); SIGKILL in {}", human(grace)),
     }
+}
+
+/// What an agent says of the end, where no coordinator can.
+fn gone(note: &Note) -> Option<String> {
+    Some(match note {
+        Note::LeaderGone { leader, silent, patience, .. } => format!(
+            "{leader}, which leads this run, is gone: no sign for {}; all ranks are stopped, looking for it for {} more",
+            human(*silent),
+            human(*patience)
+        ),
+        Note::NoPlace { why: NoPlace::OtherRun } => {
+            "the machine that leads has begun another run: this one is over here. Exit 1".to_owned()
+        }
+        Note::NoPlace { why: NoPlace::SameName { node } } => {
+            format!(
+                "another machine of this run calls itself {node}, too: give each a host name of its own. Exit 2"
+            )
+        }
+        Note::GaveUp { leader: None, .. } => "no coordinator was found: the agent ends".to_owned(),
+        Note::GaveUp { leader: Some(leader), first, silent, .. } => {
+            let what =
+                if *first { format!("the first node {leader}") } else { format!("{leader}, which led,") };
+            format!("{what} is gone (no sign for {}): the run ends here. Exit 1", human(*silent))
+        }
+        _ => return None,
+    })
 }
 
 fn store_late(attempt: Attempt, reach: &Reach, since: Duration) -> String {

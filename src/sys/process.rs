@@ -70,6 +70,13 @@ pub fn kill_group(group: i32, signal: i32) -> io::Result<()> {
     if unsafe { libc::kill(-group, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// How many files this process may open, as far as the kernel tells.
+#[must_use]
+pub fn nofile() -> u64 {
+    const USUAL: u64 = 1024;
+    nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).map_or(USUAL, |(soft, _)| soft)
+}
+
 /// Lets this process open at least so many files, or as many as it may at most. What it could open before, where
 /// that was changed; `None`: it is as it was.
 pub fn raise_nofile(wanted: u64) -> Option<Nofile> {

@@ -14,12 +14,11 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-pub use crate::domain::torch_store::Limits;
 use crate::domain::torch_store::seen::{Place, Reach};
+pub use crate::domain::torch_store::{Fault, Limits};
 use crate::sys::addresses;
 use crate::sys::epoll::Epoll;
 use crate::sys::wake::Wake;
@@ -29,8 +28,8 @@ const BACKLOG: i32 = 65_535;
 /// Events that are taken at once.
 const EVENTS: usize = 512;
 /// Connections of each rank, about: more than any program opens, and of any rank at least.
-const PER_RANK: usize = 16;
-const LEAST_CONNECTIONS: usize = 1_024;
+const PER_RANK: u64 = 16;
+const LEAST_CONNECTIONS: u64 = 1_024;
 
 /// A port that is listened on. Who connects is not taken in yet, and not refused.
 #[derive(Debug)]
@@ -46,6 +45,8 @@ pub struct Opening {
     pub world: u32,
     /// How much it keeps.
     pub limits: Limits,
+    /// Connections that it takes at once; others wait at the port. See [`room`].
+    pub most: usize,
     /// Is told what it sees, on its thread.
     pub tell: Box<dyn FnMut(Told) + Send>,
 }
@@ -57,19 +58,20 @@ pub enum Told {
     Reach(Reach),
     /// Somebody who is no member wanted in. Each address is told once, the first few of them.
     Stranger(IpAddr),
-    /// A connection was closed for what it sent; the first few are told.
-    Closed(IpAddr, String),
+    /// A connection was closed for this; the first is told.
+    Closed(IpAddr, Fault),
+    /// So many were closed in all, some time after the first. Told once, where it is more than one.
+    ClosedInAll(u64),
     /// No more connections can be taken for now: this is why. Told once.
     NoRoom(String),
 }
 
-/// A store that is served. Dropped, it is closed, and with it every connection.
+/// A store that is served. Dropped, it is closed soon, and with it every connection; nobody waits for that.
 #[derive(Debug)]
 pub struct Server {
     address: SocketAddr,
     wake: Wake,
     over: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 /// Listens on this port of the address that other nodes use for this one; on all of them where the kernel does not know that
@@ -117,13 +119,32 @@ impl Listening {
         let address = self.address()?;
         let (wake, over) = (Wake::new()?, Arc::new(AtomicBool::new(false)));
         let members = members(&opening.places, address.ip());
-        let most = LEAST_CONNECTIONS.max((opening.world as usize).saturating_mul(PER_RANK));
         let epoll = Epoll::new(EVENTS)?;
         let serving =
-            serve::Serving::new(self.listener, epoll, (wake.clone(), over.clone()), members, most, opening)?;
-        let thread = std::thread::Builder::new().name("store".into()).spawn(move || serving.run())?;
-        Ok(Server { address, wake, over, thread: Some(thread) })
+            serve::Serving::new(self.listener, epoll, (wake.clone(), over.clone()), members, opening)?;
+        // Detached: what it holds takes a while to be given back, and who closes it starts an attempt.
+        std::thread::Builder::new().name("store".into()).spawn(move || serving.run())?;
+        Ok(Server { address, wake, over })
     }
+}
+
+/// Connections that are more than any program with so many ranks opens.
+fn enough(world: u32) -> u64 {
+    LEAST_CONNECTIONS.max(u64::from(world).saturating_mul(PER_RANK))
+}
+
+/// Files that a process must be allowed to open for a store of so many ranks, and for `others` beside it.
+#[must_use]
+pub fn files(world: u32, others: u64) -> u64 {
+    enough(world).saturating_add(others)
+}
+
+/// Connections that a store of so many ranks may take where the process may open `granted` files and needs `others` for
+/// something else. Where even those are not granted it is a quarter: then all have too few.
+#[must_use]
+pub fn room(world: u32, granted: u64, others: u64) -> usize {
+    let most = enough(world).min(granted.saturating_sub(others).max(granted / 4));
+    usize::try_from(most).unwrap_or(usize::MAX)
 }
 
 /// Who may come.
@@ -149,9 +170,5 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.over.store(true, Ordering::Release);
         self.wake.wake();
-        if let Some(thread) = self.thread.take() {
-            // It never waits but for descriptors, and never panics.
-            let _ = thread.join();
-        }
     }
 }

@@ -11,8 +11,8 @@ use crate::sys::epoll::{Epoll, Interest};
 pub(super) const HIGH: usize = 256 << 10;
 /// In bytes: an empty buffer keeps so much.
 const KEEP: usize = 512;
-/// In bytes, of all connections: with more, the one that asks for more is closed.
-const MOST_BUFFERED: usize = 1 << 30;
+/// In bytes, of all connections: with more, the one that holds most of it is closed.
+pub(super) const MOST_BUFFERED: usize = 1 << 30;
 
 /// One connection.
 #[derive(Debug, Default)]
@@ -102,14 +102,18 @@ impl Peers {
         self.dirty.pop().map(Conn)
     }
 
-    /// Counts what the buffers of a connection hold. False: that is too much.
-    pub(super) fn count(&mut self, conn: Conn) -> bool {
-        let Some(row) = self.rows.get_mut(conn.0 as usize) else { return true };
+    /// Counts what the buffers of a connection hold. Where all together hold more than `most` bytes: the connection that
+    /// is to be closed, which is not the one that came last but the one that holds most.
+    pub(super) fn count(&mut self, conn: Conn, most: usize) -> Option<Conn> {
+        let row = self.rows.get_mut(conn.0 as usize)?;
         let now = row.input.capacity() + row.out.capacity();
-        let more = now > row.counted;
         self.buffered = self.buffered.saturating_sub(row.counted).saturating_add(now);
         row.counted = now;
-        !more || self.buffered <= MOST_BUFFERED
+        if self.buffered <= most {
+            return None;
+        }
+        let open = (0..).map(Conn).zip(&self.rows).filter(|(_, row)| row.stream.is_some());
+        open.max_by_key(|(_, row)| row.counted).map(|(conn, _)| conn)
     }
 }
 
@@ -163,7 +167,8 @@ impl Peer {
             if self.out.capacity() > KEEP {
                 self.out = Vec::new();
             }
-        } else if self.sent > HIGH {
+        } else if self.sent > HIGH && self.sent > self.out.len() / 2 {
+            // Not before half of it went: what stays is moved, and must not be moved again and again.
             self.out.drain(..self.sent);
             self.sent = 0;
         }
@@ -173,5 +178,35 @@ impl Peer {
             self.interest = Some(wants);
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn over_the_bound_the_largest_is_closed_and_not_who_came_last() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let (epoll, mut peers) = (Epoll::new(8).unwrap(), Peers::default());
+        let conns: Vec<Conn> = (0..3)
+            .map(|_| {
+                let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                peers.add(&epoll, stream, IpAddr::from([127, 0, 0, 1])).unwrap()
+            })
+            .collect();
+        let mut holds = |at: usize, bytes: usize| {
+            peers.row(conns[at]).unwrap().input = Vec::with_capacity(bytes);
+            let largest = peers.count(conns[at], 10_000);
+            (largest, peers.buffered)
+        };
+        assert_eq!(holds(0, 1_000), (None, 1_000));
+        assert_eq!(holds(1, 8_000), (None, 9_000));
+        assert_eq!(holds(2, 1_500), (Some(conns[1]), 10_500));
+        assert!(peers.close(conns[1]));
+        assert_eq!(peers.count(conns[2], 10_000), None);
+        assert_eq!((peers.buffered, peers.len()), (2_500, 2));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::peers::Peers;
+use super::peers::{MOST_BUFFERED, Peers};
 use super::{Opening, Told};
 use crate::domain::time::BootTime;
 use crate::domain::torch_store::seen::Place;
@@ -27,7 +27,9 @@ const TAKEN: usize = 256;
 const TELL: Duration = Duration::from_millis(250);
 /// Without room for another connection: until the next try.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Strangers and faults that are told.
+/// Between the first connection that was closed for a fault and the word about how many were.
+const COUNT: Duration = Duration::from_secs(60);
+/// Strangers that are told.
 const MOST_TOLD: usize = 8;
 
 pub(super) struct Serving {
@@ -43,7 +45,9 @@ pub(super) struct Serving {
     peers: Peers,
     chunk: Vec<u8>,
     strangers: BTreeSet<IpAddr>,
-    faults: usize,
+    faults: u64,
+    /// When the number of them is told.
+    count_at: Option<BootTime>,
     no_room: bool,
     /// Nobody is taken in until then.
     paused: Option<BootTime>,
@@ -58,12 +62,11 @@ impl Serving {
         epoll: Epoll,
         (wake, over): (Wake, Arc<AtomicBool>),
         members: BTreeSet<IpAddr>,
-        most: usize,
         opening: Opening,
     ) -> io::Result<Self> {
         epoll.add(&listener, LISTENER, Interest::READ)?;
         epoll.add(&wake, WAKE, Interest::READ)?;
-        let Opening { places, world, limits, tell } = opening;
+        let Opening { places, world, limits, most, tell } = opening;
         Ok(Self {
             listener,
             epoll,
@@ -78,6 +81,7 @@ impl Serving {
             chunk: vec![0; CHUNK],
             strangers: BTreeSet::new(),
             faults: 0,
+            count_at: None,
             no_room: false,
             paused: None,
             tell_at: None,
@@ -95,6 +99,9 @@ impl Serving {
                 Err(_) => return,
             }
             for event in &ready {
+                if self.over.load(Ordering::Acquire) {
+                    return;
+                }
                 match event.token {
                     LISTENER => self.accept(),
                     WAKE => self.wake.clear(),
@@ -106,7 +113,7 @@ impl Serving {
     }
 
     fn timeout(&self) -> Option<Duration> {
-        let at = [self.paused, self.tell_at].into_iter().flatten().min()?;
+        let at = [self.paused, self.tell_at, self.count_at].into_iter().flatten().min()?;
         Some(at.since(clock::boot()))
     }
 
@@ -115,7 +122,7 @@ impl Serving {
             let now = clock::boot();
             self.tell_at = Some(self.told_at.map_or(now, |told| told.after(TELL)));
         }
-        if self.tell_at.is_none() && self.paused.is_none() {
+        if self.timeout().is_none() {
             return;
         }
         let now = clock::boot();
@@ -123,6 +130,12 @@ impl Serving {
             self.tell_at = None;
             self.told_at = Some(now);
             (self.tell)(Told::Reach(self.store.seen().reach(&self.places)));
+        }
+        if self.count_at.is_some_and(|at| at <= now) {
+            self.count_at = None;
+            if self.faults > 1 {
+                (self.tell)(Told::ClosedInAll(self.faults));
+            }
         }
         if self.paused.is_some_and(|at| at <= now) {
             self.paused = None;
@@ -140,7 +153,8 @@ impl Serving {
     fn accept(&mut self) {
         for _ in 0..TAKEN {
             if self.peers.len() >= self.most {
-                return self.pause(format!("{} connections are open", self.most));
+                let why = "as many as there may be beside the ranks' files (ulimit -n)";
+                return self.pause(format!("{} connections are open, {why}", self.most));
             }
             let (stream, from) = match self.listener.accept() {
                 Ok((stream, from)) => (stream, from.ip().to_canonical()),
@@ -218,8 +232,9 @@ impl Serving {
             peer.input.extend_from_slice(new);
             self.kept(conn)
         };
-        if let Err(fault) = outcome.and_then(|()| self.count(conn)) {
-            self.fault(conn, fault);
+        match outcome {
+            Ok(()) => self.count(conn),
+            Err(fault) => self.fault(conn, fault),
         }
     }
 
@@ -234,8 +249,10 @@ impl Serving {
         Ok(())
     }
 
-    fn count(&mut self, conn: Conn) -> Result<(), Fault> {
-        if self.peers.count(conn) { Ok(()) } else { Err(Fault::Full) }
+    fn count(&mut self, conn: Conn) {
+        while let Some(largest) = self.peers.count(conn, MOST_BUFFERED) {
+            self.fault(largest, Fault::Holds);
+        }
     }
 
     /// Answers requests as long as their replies go out; how many bytes are dealt with.
@@ -269,16 +286,18 @@ impl Serving {
         let resumes = was_slow && !peer.is_slow() && !peer.input.is_empty();
         // Requests that waited behind the replies: nothing tells of them again.
         let outcome = if resumes { self.kept(conn) } else { Ok(()) };
-        if let Err(fault) = outcome.and_then(|()| self.count(conn)) {
-            self.fault(conn, fault);
+        match outcome {
+            Ok(()) => self.count(conn),
+            Err(fault) => self.fault(conn, fault),
         }
     }
 
     fn fault(&mut self, conn: Conn, fault: Fault) {
         let from = self.peers.row(conn).and_then(|peer| peer.from);
-        if let (Some(from), true) = (from, self.faults < MOST_TOLD) {
-            self.faults += 1;
-            (self.tell)(Told::Closed(from, fault.to_string()));
+        self.faults = self.faults.saturating_add(1);
+        if let (Some(from), 1) = (from, self.faults) {
+            self.count_at = Some(clock::boot().after(COUNT));
+            (self.tell)(Told::Closed(from, fault));
         }
         self.close(conn);
     }

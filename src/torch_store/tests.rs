@@ -5,19 +5,24 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::{Limits, Opening, Server, Told, listen};
+use super::{Fault, Limits, Opening, Server, Told, files, listen, room};
 use crate::domain::torch_store::{MAGIC, MOST_KEY, MOST_VALUE, STOP_WAITING, WAIT_CANCELED};
-use crate::sys::process::raise_nofile;
+use crate::sys::process::{nofile, raise_nofile};
 
 /// Longer than anything takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn serve(world: u32) -> (Server, Receiver<Told>) {
+    serve_most(world, room(world, nofile(), 64))
+}
+
+fn serve_most(world: u32, most: usize) -> (Server, Receiver<Told>) {
     let (tell, told) = channel();
     let opening = Opening {
         places: Vec::new(),
         world,
         limits: Limits::default(),
+        most,
         tell: Box::new(move |word| {
             let _ = tell.send(word);
         }),
@@ -119,8 +124,9 @@ fn what_is_no_request_closes_its_own_connection_alone() {
         let mut client = Client::new(&server);
         client.send(&bad);
         client.assert_closed();
-        assert!(matches!(told.recv_timeout(PATIENCE).unwrap(), Told::Closed(..)), "{bad:?}");
     }
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Told::Closed([127, 0, 0, 1].into(), Fault::Unknown(19)));
+    assert!(told.try_recv().is_err(), "one of them is told");
     for first in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 1, 2, 3, 4], &[7]] {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -128,6 +134,41 @@ fn what_is_no_request_closes_its_own_connection_alone() {
         Client(stream).assert_closed();
     }
     assert_eq!(good.get(b"/k"), b"v");
+}
+
+#[test]
+fn the_first_words_of_another_protocol_are_told_as_such() {
+    let (server, told) = serve(1);
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    Client(stream).assert_closed();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Told::Closed([127, 0, 0, 1].into(), Fault::Other));
+}
+
+/// All files of an agent are not its store's: without one it could start no rank, and say nothing.
+#[test]
+fn connections_leave_files_to_others() {
+    assert_eq!(room(8, 1 << 20, 576), 1_024, "as many as a program may want");
+    assert_eq!(room(1_000, 1 << 20, 576), 16_000);
+    assert_eq!(room(1_000, 4_096, 576), 3_520, "a low limit");
+    assert_eq!(room(8, 1_024, 576), 448);
+    assert_eq!(room(8, 256, 576), 64, "too low for anybody");
+    assert_eq!(files(1_000, 576), 16_576);
+
+    let (server, told) = serve_most(1, 2);
+    let (mut first, mut second) = (Client::new(&server), Client::new(&server));
+    first.send(&set(b"/k", b"v"));
+    assert_eq!((first.get(b"/k"), second.get(b"/k")), (b"v".to_vec(), b"v".to_vec()));
+    let mut third = Client::new(&server);
+    third.send(&ask(3, &[b"/k"]));
+    match told.recv_timeout(PATIENCE).unwrap() {
+        Told::NoRoom(why) => assert!(why.starts_with("2 connections are open"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(first.get(b"/k"), b"v");
+    drop(second);
+    assert_eq!(third.value(), b"v", "who waits at the port comes in when another leaves");
 }
 
 #[test]
@@ -221,6 +262,31 @@ fn thousands_of_clients_meet_at_a_barrier() {
     all.remove(0).assert_closed();
 }
 
+/// The next attempt is started by who closes the store of the last one.
+#[test]
+fn to_close_a_store_takes_no_time_whatever_it_is_at() {
+    let ((says, said), (goes, go)) = (channel(), channel());
+    let tell = Box::new(move |_| {
+        let _ = says.send(());
+        let _: Result<(), _> = go.recv();
+    });
+    let opening = Opening { places: Vec::new(), world: 1, limits: Limits::default(), most: 8, tell };
+    let server = listen(IpAddr::from([127, 0, 0, 1]), 0).unwrap().serve(opening).unwrap();
+    let mut client = Client::new(&server);
+    client.send(&[19]);
+    said.recv_timeout(PATIENCE).unwrap();
+    // Its thread is held.
+    let (is_dropped, dropped) = channel();
+    let dropping = std::thread::spawn(move || {
+        drop(server);
+        let _ = is_dropped.send(());
+    });
+    assert_eq!(dropped.recv_timeout(PATIENCE), Ok(()), "it waits for the store's thread");
+    drop(goes);
+    dropping.join().unwrap();
+    client.assert_closed();
+}
+
 #[test]
 fn strangers_are_refused_and_told() {
     let (server, told) = serve(1);
@@ -240,7 +306,8 @@ fn who_comes_before_the_store_is_open_waits() {
     let mut stream = TcpStream::connect(listening.address().unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(&[&[0][..], &MAGIC.to_le_bytes(), &[13, 5, 6, 7, 8]].concat()).unwrap();
-    let opening = Opening { places: Vec::new(), world: 1, limits: Limits::default(), tell: Box::new(|_| ()) };
+    let opening =
+        Opening { places: Vec::new(), world: 1, limits: Limits::default(), most: 8, tell: Box::new(|_| ()) };
     let _server = listening.serve(opening).unwrap();
     assert_eq!(Client(stream).read(4), [5, 6, 7, 8]);
 }

@@ -1,6 +1,6 @@
 //! Nodes that come back: as spares, whatever kept them away, and never thrown out.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cluster::Cluster;
@@ -20,7 +20,7 @@ fn three() -> Vec<&'static str> {
 }
 
 /// The node was lost once, it came back to wait as a spare, and nobody was thrown out.
-fn came_back_as_a_spare(run: &PathBuf, node: &str) {
+fn came_back_as_a_spare(run: &Path, node: &str) {
     let of_node = |name: &str| {
         let events = events_of(run, name);
         events.into_iter().filter(|e| e["node"] == node).collect::<Vec<_>>()

@@ -162,7 +162,7 @@ fn nodes_that_share_no_directory_say_so() {
         assert!(ended.stderr.contains(&said), "{}", ended.stderr);
         let node = if other == "n2" { 1 } else { 2 };
         let kinds = cluster.on_node(node, &format!("cat {}/apart/journal/*", runs.display()));
-        assert!(kinds.contains("\"kind\":\"lead\"") && !kinds.contains("\"kind\":\"attempt\""), "{kinds}");
+        assert!(kinds.contains("\"kind\": \"lead\"") && !kinds.contains("\"kind\": \"attempt\""), "{kinds}");
     }
     cluster.nothing_left([1, 2], Duration::from_secs(5));
 }

@@ -11,7 +11,8 @@ use crate::support::relight::{RelightCommand, Scene};
 use crate::{RUN, python};
 
 fn serve(world: u32) -> Server {
-    let opening = Opening { places: Vec::new(), world, limits: Limits::default(), tell: Box::new(|_| ()) };
+    let opening =
+        Opening { places: Vec::new(), world, limits: Limits::default(), most: 1024, tell: Box::new(|_| ()) };
     listen(IpAddr::from([127, 0, 0, 1]), 0).unwrap().serve(opening).unwrap()
 }
 

@@ -22,17 +22,19 @@ use crate::support::{leftovers, procfs};
 /// Starts five times and waits between them.
 const KILLED: Duration = Duration::from_secs(480);
 
-/// A training script with the known parts of its defaults.
+/// A training script, and what it does with its arguments.
 #[derive(Clone, Copy)]
 struct Script {
     file: &'static str,
+    args: &'static [&'static str],
     steps: u64,
     /// Steps between checkpoints.
     every: u64,
 }
 
-const DDP: Script = Script { file: "examples/ddp.py", steps: 264, every: 25 };
-const FSDP: Script = Script { file: "examples/fsdp.py", steps: 60, every: 5 };
+const DDP: Script =
+    Script { file: "examples/ddp.py", args: &["--epochs=3", "--ckpt-every=10"], steps: 132, every: 10 };
+const FSDP: Script = Script { file: "examples/fsdp.py", args: &[], steps: 60, every: 5 };
 
 /// What rank 0 noted: attempt, step, loss.
 type Losses = Vec<(u64, u64, String)>;
@@ -59,14 +61,10 @@ impl<'a> Run<'a> {
     fn program(&self) -> Vec<OsString> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join(self.script.file);
         let folder = self.scene.path("exp").join("ckpt");
-        let words = [
-            script.into(),
-            "--ckpt-dir".into(),
-            folder.into(),
-            "--loss-file".into(),
-            self.loss_file().into(),
-        ];
-        words.into()
+        let mut words: Vec<OsString> = vec![script.into(), "--ckpt-dir".into(), folder.into()];
+        words.extend(["--loss-file".into(), self.loss_file().into()]);
+        words.extend(self.script.args.iter().map(OsString::from));
+        words
     }
 
     fn loss_file(&self) -> PathBuf {
@@ -277,7 +275,7 @@ fn fsdp_ends_as_if_no_rank_had_died() {
     control(FSDP, &python, &golden);
 }
 
-/// What `fsdp.py` does where torch has no FSDP2. Steps 11 to 14 are made twice, with the same losses.
+/// What `fsdp.py` does where FSDP2 does not run on a CPU. Steps 11 to 14 are made twice, with the same losses.
 #[test]
 fn fsdp1_goes_on_from_its_checkpoint() {
     let Some(python) = crate::python() else { return };

@@ -12,6 +12,9 @@ pub enum Fault {
     /// There is no such request, or not any more: `VALIDATE` comes once.
     #[error("sent request {0}, which there is not")]
     Unknown(u8),
+    /// It begins as HTTP, gRPC or TLS does: it takes this for a server of the program's own.
+    #[error("speaks another protocol than the store's (HTTP, gRPC or TLS)")]
+    Other,
     /// Longer than [`MOST_KEY`].
     #[error("sent a key of {0} bytes")]
     KeyTooLong(u64),
@@ -36,6 +39,17 @@ pub enum Fault {
     /// There is no room for what it sent.
     #[error("sent more than the store has room for")]
     Full,
+    /// All connections together are over their bound, and this one holds most.
+    #[error("held most of the 1 GiB that may be on its way to and from all connections")]
+    Holds,
+}
+
+impl Fault {
+    /// There is no request with this number. Letters are the beginning of `PRI * HTTP/2.0`, `GET` and the like, 22 of TLS.
+    pub(super) fn unknown(first: u8) -> Self {
+        const TLS: u8 = 22;
+        if first.is_ascii_uppercase() || first == TLS { Self::Other } else { Self::Unknown(first) }
+    }
 }
 
 /// The first bytes of a number.
@@ -112,7 +126,7 @@ impl Scanner {
     /// The request cannot be one, whatever follows.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
         let Some(&opcode) = bytes.first() else { return Ok(None) };
-        let (strings, tail) = shape(opcode).ok_or(Fault::Unknown(opcode))?;
+        let (strings, tail) = shape(opcode).ok_or(Fault::unknown(opcode))?;
         if self.at == 0 {
             (self.at, self.left) = match strings {
                 Strings::None => (1, 0),

@@ -1,5 +1,6 @@
 //! What the store sees of the ranks. Every rank's client adds one to the key `init/` when it is made; later most
-//! back ends put something under a key of the default group that ends with the rank's number.
+//! back ends put something under a key of the default group that ends with the rank's number. Those that do not (NCCL) are
+//! counted where all ranks add to the key of a barrier, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -10,6 +11,8 @@ use crate::domain::ids::{NodeName, Rank};
 
 /// The one key that clients send without a `/` before it.
 const INIT: &[u8] = b"init/";
+/// In the key of the barrier at the end of `init_process_group`.
+const BARRIER: &[u8] = b"store_based_barrier_key:";
 /// In keys of the default group.
 const GROUP: &[u8] = b"default_pg/";
 /// A key in which the group stands further back is none of torch's.
@@ -21,9 +24,25 @@ const MOST_GAPS: usize = 8;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     world: u32,
-    joined: BTreeMap<IpAddr, u32>,
+    joined: BTreeMap<IpAddr, Came>,
+    /// The first barrier of all that was seen. Others count nobody: they may be of a few ranks, again and again.
+    barrier: Option<Box<[u8]>>,
     ranks: BTreeSet<u32>,
     changed: bool,
+}
+
+/// From one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Came {
+    init: u32,
+    barrier: u32,
+}
+
+impl Came {
+    /// So many ranks, at least.
+    fn ranks(self) -> u32 {
+        self.init.max(self.barrier)
+    }
 }
 
 /// Where ranks of the world are.
@@ -79,13 +98,37 @@ impl Seen {
         }
     }
 
-    /// Somebody at this address added to this key.
-    pub(super) fn add(&mut self, key: &[u8], peer: IpAddr) {
-        if key == INIT {
-            let count = self.joined.entry(peer.to_canonical()).or_default();
-            *count = count.saturating_add(1);
-            self.changed |= *count <= self.world;
+    /// Somebody at this address added to this key. Who adds nothing asks, again and again.
+    pub(super) fn add(&mut self, key: &[u8], delta: i64, peer: IpAddr) {
+        if delta != 1 {
+            return;
         }
+        if key == INIT {
+            self.came(peer, |came| &mut came.init);
+        } else if has(key, BARRIER) {
+            self.arrived(key, peer);
+        }
+    }
+
+    /// Somebody at this address arrived at a barrier of so many.
+    pub(super) fn barrier(&mut self, key: &[u8], world: i64, peer: IpAddr) {
+        if world == i64::from(self.world) {
+            self.arrived(key, peer);
+        }
+    }
+
+    fn arrived(&mut self, key: &[u8], peer: IpAddr) {
+        if **self.barrier.get_or_insert_with(|| key.into()) == *key {
+            self.came(peer, |came| &mut came.barrier);
+        }
+    }
+
+    fn came(&mut self, peer: IpAddr, count: impl Fn(&mut Came) -> &mut u32) {
+        let came = self.joined.entry(peer.to_canonical()).or_default();
+        let before = came.ranks();
+        let count = count(came);
+        *count = count.saturating_add(1);
+        self.changed |= came.ranks() > before && before < self.world;
     }
 
     /// Is anything new since the last call?
@@ -96,7 +139,7 @@ impl Seen {
     /// Who is there of the ranks at these places, by rank.
     #[must_use]
     pub fn reach(&self, places: &[Place]) -> Reach {
-        let joined: u32 = self.joined.values().fold(0, |sum, n| sum.saturating_add(*n));
+        let joined: u32 = self.joined.values().fold(0, |sum, came| sum.saturating_add(came.ranks()));
         let known = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
         let there = joined.max(known).min(self.world);
         let mut reach = Reach { there, world: self.world, gaps: Vec::new() };
@@ -119,7 +162,7 @@ impl Seen {
                     let own = place.addresses.iter().map(IpAddr::to_canonical).collect::<BTreeSet<_>>();
                     own.iter()
                         .filter_map(|at| self.joined.get(at))
-                        .fold(0_u32, |sum, n| sum.saturating_add(*n))
+                        .fold(0_u32, |sum, came| sum.saturating_add(came.ranks()))
                 };
                 let here = here.max(self.known_in(place.first, place.nproc)).min(place.nproc);
                 if here < place.nproc {
@@ -200,12 +243,21 @@ impl Reach {
     }
 }
 
-/// The rank that a key of the default group ends with: `/default_pg/0//cpu//0/5`.
+/// Early in the key.
+fn has(key: &[u8], part: &[u8]) -> bool {
+    let early = key.get(..EARLY + part.len()).unwrap_or(key);
+    early.windows(part.len()).any(|window| window == part)
+}
+
+/// The rank that a key of the default group ends with: `/default_pg/0//cpu//0/5`. The number behind `//` counts something
+/// else: rank 0 of NCCL puts the id of its communicators under `/default_pg/0//cuda//1`.
 fn rank_of(key: &[u8]) -> Option<u32> {
-    let early = key.get(..EARLY + GROUP.len()).unwrap_or(key);
-    early.windows(GROUP.len()).position(|window| window == GROUP)?;
-    let last = key.rsplit(|byte| *byte == b'/').next()?;
-    if last.len() > 9 || last.is_empty() {
+    if !has(key, GROUP) {
+        return None;
+    }
+    let mut parts = key.rsplit(|byte| *byte == b'/');
+    let last = parts.next()?;
+    if last.len() > 9 || last.is_empty() || parts.next()?.is_empty() {
         return None;
     }
     last.iter()

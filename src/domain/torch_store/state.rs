@@ -1,7 +1,7 @@
 //! What the store holds, and how it answers. Total: a request gets its replies or closes its own connection, never
 //! another one; whatever a client sends, what it can make the store keep is bounded.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use super::frame::{Fault, List, Request};
@@ -46,8 +46,10 @@ struct Client {
     valid: bool,
     /// Keys that its wait still lacks; 0: it does not wait.
     lacks: u32,
-    /// The keys that it was entered for.
+    /// The keys that it was entered for, each once.
     waits: Vec<Key>,
+    /// Its place in the line of each of them.
+    ticket: u64,
 }
 
 /// The store of one attempt.
@@ -57,10 +59,15 @@ pub struct Store {
     used: usize,
     keys: BTreeMap<Key, Vec<u8>>,
     queues: BTreeMap<Key, VecDeque<Vec<u8>>>,
-    /// Who waits for a key, in the order in which they came. A client is entered once for each time that it named the key.
-    waiting: BTreeMap<Key, VecDeque<Conn>>,
+    /// Who waits for a key, by ticket, so in the order in which they came. A client is found without a search, and is
+    /// entered once however often it named the key: what one client can make this thread do is bounded by what it sent.
+    waiting: BTreeMap<Key, BTreeMap<u64, Conn>>,
+    tickets: u64,
     clients: Vec<Client>,
     seen: Seen,
+    /// Lines that were looked into.
+    #[cfg(test)]
+    pub(super) steps: usize,
 }
 
 impl Store {
@@ -73,8 +80,11 @@ impl Store {
             keys: BTreeMap::new(),
             queues: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            tickets: 0,
             clients: Vec::new(),
             seen: Seen::new(world),
+            #[cfg(test)]
+            steps: 0,
         }
     }
 
@@ -129,13 +139,13 @@ impl Store {
         let client = self.clients.get_mut(conn.0 as usize).filter(|client| client.open);
         let client = client.ok_or(Fault::Stranger)?;
         let first = request.first().copied().unwrap_or_default();
-        let request = Request::read(request).ok_or(Fault::Unknown(first))?;
+        let request = Request::read(request).ok_or(Fault::unknown(first))?;
         if !client.valid {
             client.valid = matches!(request, Request::Validate { magic } if magic == MAGIC);
             return if client.valid { Ok(()) } else { Err(Fault::Stranger) };
         }
         match request {
-            Request::Validate { .. } => return Err(Fault::Unknown(first)),
+            Request::Validate { .. } => return Err(Fault::unknown(first)),
             Request::Set { key, value } => {
                 self.seen.set(key);
                 self.set(key, value, out)?;
@@ -155,7 +165,7 @@ impl Store {
             Request::Get { key } => put_bytes(out.reply(conn), self.get(key)),
             Request::Add { key, delta } => {
                 let sum = self.add(key, delta)?;
-                self.seen.add(key, peer);
+                self.seen.add(key, delta, peer);
                 self.wake_all(key, out);
                 out.reply(conn).extend_from_slice(&sum.to_le_bytes());
             }
@@ -195,7 +205,10 @@ impl Store {
                 put_count(reply, self.keys.len());
                 self.keys.keys().for_each(|key| put_bytes(reply, key));
             }
-            Request::Barrier { key, world } => self.barrier(conn, key, world, out)?,
+            Request::Barrier { key, world } => {
+                self.barrier(conn, key, world, out)?;
+                self.seen.barrier(key, world, peer);
+            }
         }
         Ok(())
     }
@@ -308,30 +321,35 @@ impl Store {
         if self.waits(conn) {
             return Err(Fault::WaitsTwice);
         }
-        let missing: Vec<Key> = keys.filter(|key| !self.has(key)).map(Key::from).collect();
+        let missing: BTreeSet<&[u8]> = keys.filter(|key| !self.has(key)).collect();
         if missing.is_empty() {
             out.reply(conn).push(STOP_WAITING);
             return Ok(());
         }
-        self.enter(conn, missing)
+        self.enter(conn, missing.into_iter().map(Key::from).collect())
     }
 
     fn waits(&self, conn: Conn) -> bool {
         self.clients.get(conn.0 as usize).is_some_and(|client| client.lacks > 0)
     }
 
-    /// From now on it waits for these.
+    /// From now on it waits for these, of which none is named twice.
     fn enter(&mut self, conn: Conn, missing: Vec<Key>) -> Result<(), Fault> {
         self.take(wait_cost(&missing))?;
+        self.tickets += 1;
         for key in &missing {
+            self.step();
             match self.waiting.get_mut(key) {
-                Some(line) => line.push_back(conn),
+                Some(line) => {
+                    line.insert(self.tickets, conn);
+                }
                 None => {
-                    self.waiting.insert(key.clone(), VecDeque::from([conn]));
+                    self.waiting.insert(key.clone(), BTreeMap::from([(self.tickets, conn)]));
                 }
             }
         }
         if let Some(client) = self.clients.get_mut(conn.0 as usize) {
+            client.ticket = self.tickets;
             client.lacks = u32::try_from(missing.len()).unwrap_or(u32::MAX);
             client.waits = missing;
         }
@@ -342,11 +360,12 @@ impl Store {
     fn cancel(&mut self, conn: Conn) {
         let Some(client) = self.clients.get_mut(conn.0 as usize) else { return };
         client.lacks = 0;
-        let waits = std::mem::take(&mut client.waits);
+        let (waits, ticket) = (std::mem::take(&mut client.waits), client.ticket);
         self.give(wait_cost(&waits));
         for key in &waits {
+            self.step();
             if let Some(line) = self.waiting.get_mut(key) {
-                line.retain(|one| *one != conn);
+                line.remove(&ticket);
                 if line.is_empty() {
                     self.waiting.remove(key);
                 }
@@ -374,19 +393,21 @@ impl Store {
         if self.waiting.is_empty() {
             return;
         }
-        for conn in self.waiting.remove(key).unwrap_or_default() {
+        for conn in self.waiting.remove(key).unwrap_or_default().into_values() {
+            self.step();
             self.came(conn, out);
         }
     }
 
     /// Something was put into a queue: one of those who wait for it may take it.
     fn wake_one(&mut self, key: &[u8], out: &mut impl Sink) {
-        while let Some(conn) = self.waiting.get_mut(key).and_then(VecDeque::pop_front) {
+        while let Some((_, conn)) = self.waiting.get_mut(key).and_then(BTreeMap::pop_first) {
+            self.step();
             if self.came(conn, out) {
                 break;
             }
         }
-        if self.waiting.get(key).is_some_and(VecDeque::is_empty) {
+        if self.waiting.get(key).is_some_and(BTreeMap::is_empty) {
             self.waiting.remove(key);
         }
     }
@@ -429,6 +450,14 @@ impl Store {
         Ok(())
     }
 
+    #[allow(clippy::unused_self, clippy::needless_pass_by_ref_mut)]
+    fn step(&mut self) {
+        #[cfg(test)]
+        {
+            self.steps += 1;
+        }
+    }
+
     /// What must always hold, for tests: the sum of what is kept is what was counted, and nobody waits in vain.
     #[cfg(test)]
     pub(super) fn check(&self) {
@@ -442,8 +471,9 @@ impl Store {
         assert!(self.used <= self.limits.bytes);
         assert!(self.queues.values().all(|queue| !queue.is_empty()));
         assert!(self.waiting.values().all(|line| !line.is_empty()));
-        for conn in self.waiting.values().flatten() {
+        for (ticket, conn) in self.waiting.values().flatten() {
             assert!(self.waits(*conn), "{conn:?} is entered and does not wait");
+            assert_eq!(self.clients[conn.0 as usize].ticket, *ticket);
         }
         for client in &self.clients {
             assert!(client.open || (client.waits.is_empty() && client.lacks == 0));
@@ -453,8 +483,8 @@ impl Store {
 }
 
 fn wait_cost(keys: &[Key]) -> usize {
-    // The key itself, and where it is entered.
-    keys.iter().map(|key| ENTRY + 2 * key.len()).sum()
+    // The key itself, where it is entered, and a line of its own.
+    keys.iter().map(|key| 3 * ENTRY + 2 * key.len()).sum()
 }
 
 fn put_count(reply: &mut Vec<u8>, count: usize) {

@@ -204,6 +204,40 @@ fn a_wait_can_be_cancelled_and_dies_with_its_connection() {
     assert_eq!(bed.ask(1, &counted(code::WAIT, 1, &[b"/c"])), Err(Fault::WaitsTwice));
 }
 
+/// A search through a line for each of its entries would be 10^10 steps here.
+#[test]
+fn one_key_named_ever_so_often_is_one_wait() {
+    let many = usize::try_from(MOST_KEYS).unwrap();
+    let mut bed = Bed::new(3);
+    let same: Vec<&[u8]> = vec![b"/k"; many];
+    for end in 0..3 {
+        for conn in [1, 2] {
+            assert_eq!(bed.wait(conn, &same), b"");
+        }
+        match end {
+            0 => [1, 2].into_iter().for_each(|conn| bed.store.disconnect(Conn(conn))),
+            1 => assert_eq!(bed.ask(1, &[code::CANCEL_WAIT]).unwrap(), [WAIT_CANCELED]),
+            _ => bed.set(b"/k", b""),
+        }
+        for conn in [1, 2] {
+            let _ = bed.got(conn);
+            bed.store.connect(Conn(conn));
+            bed.ask(conn, &request(code::VALIDATE, &[], &MAGIC.to_le_bytes())).unwrap();
+        }
+    }
+    assert!(bed.store.steps <= 3 * 2 * 2, "{} steps", bed.store.steps);
+
+    bed.store.steps = 0;
+    let names: Vec<Vec<u8>> = (0..many).map(|n| n.to_string().into_bytes()).collect();
+    let names: Vec<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    for conn in [1, 2] {
+        assert_eq!(bed.wait(conn, &names), b"");
+    }
+    [1, 2].into_iter().for_each(|conn| bed.store.disconnect(Conn(conn)));
+    bed.store.check();
+    assert_eq!(bed.store.steps, 2 * 2 * many, "in and out of each line");
+}
+
 #[test]
 fn a_queue_hands_out_in_order_and_wakes_one() {
     let mut bed = Bed::new(3);
@@ -258,7 +292,10 @@ fn who_does_not_speak_the_protocol_is_closed() {
     let mut bed = Bed::new(1);
     assert_eq!(bed.ask(0, &hello), Err(Fault::Unknown(0)), "it is said once");
     assert_eq!(bed.ask(0, &[19]), Err(Fault::Unknown(19)));
-    assert_eq!(bed.ask(0, b"GET / HTTP/1.1\r\n"), Err(Fault::Unknown(b'G')));
+    for other in [&b"GET / HTTP/1.1\r\n"[..], b"PRI * HTTP/2.0\r\n", &[22, 3, 1, 2, 0]] {
+        assert_eq!(Scanner::default().scan(other), Err(Fault::Other));
+        assert_eq!(bed.ask(0, other), Err(Fault::Other));
+    }
 }
 
 #[test]
@@ -352,6 +389,49 @@ fn who_never_came_is_named() {
     assert_eq!(said(&[a], &["/default_pg/0//cpu//0/3"], &same).unwrap(), "ranks 0-2");
     let sentence = reach(&[a, a], &[], &two).sentence().unwrap();
     assert_eq!(sentence, "ranks 2-3 (n2) never reached the store (2 of 4 ranks did)");
+}
+
+/// Ranks of NCCL put nothing under their number; a client of another kind may come without counting itself.
+#[test]
+fn who_arrives_at_a_barrier_is_there() {
+    let (a, b): (IpAddr, IpAddr) = ("10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap());
+    let place = |node: &str, at, first| Place {
+        node: NodeName::new(node),
+        addresses: vec![at],
+        first: Rank(first),
+        nproc: 2,
+    };
+    let places = [place("n1", a, 0), place("n2", b, 2)];
+    let key = &b"/default_pg/store_based_barrier_key:0"[..];
+    let missing = |asked: &[(Vec<u8>, IpAddr)]| {
+        let (mut store, mut sent) = (Store::new(Limits::default(), 4), Sent::default());
+        for (conn, (bytes, at)) in (0..).map(Conn).zip(asked) {
+            store.connect(conn);
+            let hello = request(code::VALIDATE, &[], &MAGIC.to_le_bytes());
+            store.handle(conn, *at, &hello, &mut sent).unwrap();
+            store.handle(conn, *at, bytes, &mut sent).unwrap();
+        }
+        store.seen().reach(&places).missing()
+    };
+    let (one, ask) = (add(key, 1), add(key, 0));
+    assert_eq!(
+        missing(&[(one.clone(), a), (one.clone(), a), (ask.clone(), a), (ask, b)]).unwrap(),
+        "ranks 2-3 (n2)"
+    );
+    let init = add(b"init/", 1);
+    let both = [(init.clone(), a), (init, a), (one.clone(), a), (one.clone(), b)];
+    assert_eq!(missing(&both).unwrap(), "1 of ranks 2-3 (n2)", "nobody counts twice");
+    assert_eq!(missing(&[(one.clone(), a), (one.clone(), a), (one.clone(), b), (one.clone(), b)]), None);
+    let group = add(b"/default_pg/store_based_barrier_key:1", 1);
+    assert_eq!(
+        missing(&[(one.clone(), a), (group.clone(), a), (group, a)]).unwrap(),
+        "1 of ranks 0-1 (n1), ranks 2-3 (n2)"
+    );
+    let barrier = |world: i64| request(code::BARRIER, &[b"/b"], &world.to_le_bytes());
+    assert_eq!(missing(&[(barrier(4), b), (barrier(4), b)]).unwrap(), "ranks 0-1 (n1)");
+    assert_eq!(missing(&[(barrier(2), b)]), None, "a barrier of some tells nothing");
+    let ids = |n: u8| request(code::SET, &[format!("/default_pg/0//cuda//{n}").as_bytes(), b"id"], &[]);
+    assert_eq!(missing(&[(ids(0), a), (ids(1), a)]), None, "a communicator's number is no rank");
 }
 
 proptest! {
