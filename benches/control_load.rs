@@ -7,7 +7,7 @@
 //! control_load echo PORT COUNT SEC          as many connections and round trips with it
 //! ```
 //! What is measured goes to standard output as `name value` lines; `steady` and `done` say where it stands.
-#![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
+#![allow(clippy::print_stdout, clippy::print_stderr, clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -413,11 +413,14 @@ async fn one_that_fails(cluster: Rc<Cluster>, mouth: Rc<Mouth>, team: Rc<RefCell
     }
 }
 
+/// The beat connections that are open.
+type Links = Vec<(Link, mpsc::UnboundedSender<Beat>)>;
+
 /// The lease of one agent, over connections of its own.
 async fn lease(cluster: &Rc<Cluster>, index: usize, begin: LeaseEvent, mut granted: impl FnMut()) {
     let (tell, mut told) = mpsc::unbounded_channel::<LeaseEvent>();
     let mut lease = Lease::new(life(index), Mutants::NONE);
-    let links: Rc<RefCell<Vec<(Link, mpsc::UnboundedSender<Beat>)>>> = Rc::default();
+    let links: Rc<RefCell<Links>> = Rc::default();
     let (ticks, mut next) = (Instant::now(), Some(begin));
     loop {
         let event = match next.take() {
@@ -464,7 +467,7 @@ async fn beats(
     index: usize,
     link: Link,
     tell: &mpsc::UnboundedSender<LeaseEvent>,
-    links: &RefCell<Vec<(Link, mpsc::UnboundedSender<Beat>)>>,
+    links: &RefCell<Links>,
 ) -> Result<(), Failure> {
     let stream = cluster.dial().await?;
     let session = Session::<Ack, Beat>::connect(stream, &cluster.identity(Role::Beat, index), &cluster.secret).await?;

@@ -164,7 +164,3 @@ pub mod members {
             .collect())
     }
 }
-
-#[cfg(test)]
-#[path = "packed_tests.rs"]
-mod tests;

@@ -6,3 +6,6 @@ pub mod handshake;
 pub mod secret;
 pub mod session;
 pub mod tcp;
+
+#[cfg(test)]
+mod packed_tests;

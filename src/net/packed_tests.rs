@@ -1,10 +1,12 @@
+//! How lists of nodes travel; here, because the rules themselves know no format.
+
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::super::ids::{Incarnation, NodeName, Slot};
-use super::super::record::{AttemptBody, Cause, Member, Membership};
-use super::super::spec::Offer;
+use crate::domain::ids::{Incarnation, NodeName, Slot};
+use crate::domain::record::{AttemptBody, Cause, Member, Membership};
+use crate::domain::spec::Offer;
 
 fn member(slot: u32, name: String) -> Member {
     let log_dir = format!("/logs/run_{name}");
@@ -79,7 +81,7 @@ proptest! {
     #[test]
     fn sets_of_names_come_back(names in prop::collection::btree_set("[a-z]{1,2}[0-9]{1,4}", 0..200)) {
         #[derive(Debug, PartialEq, serde::Serialize, serde::Deserialize)]
-        struct Holder(#[serde(with = "super::names")] BTreeSet<NodeName>);
+        struct Holder(#[serde(with = "crate::domain::packed::names")] BTreeSet<NodeName>);
         let holder = Holder(names.into_iter().map(NodeName::new).collect());
         let bytes = postcard::to_stdvec(&holder).unwrap();
         prop_assert_eq!(postcard::from_bytes::<Holder>(&bytes).unwrap(), holder);
