@@ -60,7 +60,7 @@ fn below_min_the_code_is_1_and_the_sentence_says_why() {
     lose(&job, 1);
     let ended = running.wait(LONG);
     assert_eq!(ended.code, 1, "{}", ended.stderr);
-    let last = "ended: waited 8.0 s for 2 nodes that can run ranks, 1 are there. Exit 1.";
+    let last = "ended: waited 8.0 s for 2 nodes that can run ranks, 1 is there. Exit 1.";
     assert!(
         ended.stderr.contains(last) || ended.stderr.contains(&last.replace("8.0 s", "8 s")),
         "{}",

@@ -296,8 +296,9 @@ impl Coordinator {
             }
         }
         if self.phase == Phase::Gathering
+            && self.append.is_none()
             && self.want.as_ref().is_some_and(|w| passed(w.since, join))
-            && !self.opens_smaller(now, out)
+            && !self.opens_now(now, out)
         {
             self.join_timed_out(now, out);
         }

@@ -494,7 +494,8 @@ impl Coordinator {
             at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
         }
         if let (Phase::Gathering, Some(want)) = (self.phase, &self.want) {
-            if !(self.elastic() && self.opening()) {
+            // What is being written may be what a world waits for.
+            if self.append.is_none() {
                 at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));
             }
             if self.append.is_none() && self.breaking.as_ref().is_none_or(|b| !b.open) {
