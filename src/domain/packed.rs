@@ -4,7 +4,8 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::hostlist::{compress, expand_within};
-use super::ids::NodeName;
+use super::ids::{Incarnation, NodeName, Slot};
+use super::record::Member;
 
 /// A longer list is refused before it is allocated.
 pub const MOST: usize = super::hostlist::MOST;
@@ -68,9 +69,9 @@ pub mod names {
 
 /// For the members of a world.
 pub mod members {
-    use super::super::ids::{Incarnation, Slot};
-    use super::super::record::Member;
-    use super::{Deserialize, Deserializer, LONGEST, MOST, Names, Serialize, Serializer};
+    use super::{
+        Deserialize, Deserializer, Incarnation, LONGEST, MOST, Member, Names, Serialize, Serializer, Slot,
+    };
     use serde::de::Error as _;
 
     /// Members with slots in a row that have all else in common but their names.
