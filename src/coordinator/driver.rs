@@ -1,5 +1,7 @@
 //! The coordinator's task on the control thread of the agent that it lives in.
 
+use std::time::Duration;
+
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::domain::coordinator::{Coordinator, Effect, Event};
@@ -34,12 +36,31 @@ pub trait Hooks {
     fn report(&mut self, incident: &Incident);
     /// An explanation.
     fn note(&mut self, note: Note);
-    /// Something changed.
-    fn changed(&mut self, coordinator: &Coordinator);
+    /// Something may have changed; `quiet`: the clock only went on, and nothing followed from it.
+    fn changed(&mut self, coordinator: &Coordinator, quiet: bool);
     /// The run is over and everybody left.
     fn over(&mut self, code: u8);
     /// The coordinator ends without a word.
     fn stand_down(&mut self);
+}
+
+/// What takes so long is not done event by event.
+const LONG: Duration = Duration::from_micros(300);
+/// The longest pause after it.
+const PAUSE: Duration = Duration::from_millis(5);
+/// So many events at most are taken in at one time.
+const BURST: usize = 1024;
+
+/// An event and those that wait behind it.
+fn together(first: Event, inbox: &mut UnboundedReceiver<Event>) -> Event {
+    let Ok(second) = inbox.try_recv() else { return first };
+    let mut all = vec![first, second];
+    while all.len() < BURST
+        && let Ok(next) = inbox.try_recv()
+    {
+        all.push(next);
+    }
+    Event::Burst(all)
 }
 
 /// The task.
@@ -70,14 +91,25 @@ impl<H: Hooks> Driver<H> {
             };
             match event {
                 None => return,
-                Some(event) => self.handle(event),
+                Some(event) => {
+                    let began = clock::boot();
+                    self.handle(together(event, &mut inbox));
+                    let took = clock::boot().since(began);
+                    if took >= LONG {
+                        // With thousands of nodes an event costs a look at each of them: more are let come together, and
+                        // others have their time.
+                        tokio::time::sleep(took.min(PAUSE)).await;
+                    }
+                }
             }
         }
     }
 
     fn handle(&mut self, event: Event) {
         let mut out = Outbox::default();
+        let tick = event == Event::Tick;
         self.coordinator.handle(clock::now(), event, &mut out);
+        let quiet = tick && out.is_empty();
         let effects = out.take_effects();
         // Reports first: the note that the run ended is told with the verdict at hand.
         for effect in &effects {
@@ -91,7 +123,7 @@ impl<H: Hooks> Driver<H> {
         for effect in effects {
             self.perform(effect);
         }
-        self.hooks.changed(&self.coordinator);
+        self.hooks.changed(&self.coordinator, quiet);
     }
 
     fn perform(&mut self, effect: Effect) {

@@ -26,6 +26,10 @@ const STUCK: Duration = Duration::from_secs(3);
 const SLEPT: Duration = Duration::from_secs(1);
 /// The machine wants to be woken so often, to notice that it slept.
 const WAKE: Duration = Duration::from_millis(500);
+/// With more voters than these votes are not counted at every beat.
+const FEW: usize = 64;
+/// Between two counts of many voters, as long as authority lasts for long.
+const COUNT: Duration = Duration::from_millis(50);
 /// Acknowledgements to one node whose send time is remembered.
 const REMEMBERED: usize = 256;
 
@@ -174,6 +178,10 @@ pub struct Authority {
     /// After a pause of our own nobody is silent before that.
     guard: BootTime,
     wake: Option<BootTime>,
+    /// When votes were counted last.
+    counted: BootTime,
+    /// No more lives than these have echoed anything.
+    voted: u32,
 }
 
 impl Authority {
@@ -189,6 +197,8 @@ impl Authority {
             over: false,
             guard: BootTime(0),
             wake: None,
+            counted: BootTime(0),
+            voted: 0,
         }
     }
 
@@ -201,6 +211,7 @@ impl Authority {
     fn lead(&mut self, now: BootTime, leading: Leading) {
         self.leading = Some(leading);
         self.peers.clear();
+        self.voted = 0;
         self.until = None;
         self.over = false;
         self.guard = now;
@@ -258,17 +269,33 @@ impl Authority {
         if now.since(peer.tick_since) >= STUCK {
             return; // its control thread stands still: no life, no vote, no grant
         }
+        let mut voted = false;
         if let Some(sent) = beat.echo.and_then(|echo| peer.acks.iter().find(|(ack, _)| *ack == echo)) {
             let sent = sent.1;
+            voted = true;
+            self.voted = self.voted.saturating_add(u32::from(peer.echoed.is_none()));
             peer.echoed = Some(peer.echoed.map_or(sent, |e| e.max(sent)));
             peer.acks.retain(|(_, at)| *at >= sent);
         }
         let had = self.has_authority(now);
-        self.count(now, out);
+        if voted && self.may_count(now) {
+            self.count(now, out);
+        }
         if !had && self.has_authority(now) {
             self.acknowledge_others(now, &node, out);
         }
         self.acknowledge(now, &node, link, beat.n, out);
+    }
+
+    /// Whether votes are counted for this beat: a count looks at every voter. With few of them always; with many not before
+    /// a majority can have voted, and while authority lasts for long not more often than [`COUNT`].
+    fn may_count(&self, now: BootTime) -> bool {
+        let Some(leading) = &self.leading else { return false };
+        let many = leading.voters.len() > FEW;
+        let enough = self.voted as usize > leading.voters.len() / 2;
+        let long = leading.numbers.authority() / 2;
+        let lasts = self.until.is_some_and(|until| until.since(now) > long);
+        !many || (enough && !(lasts && now.since(self.counted) < COUNT))
     }
 
     fn has_authority(&self, now: BootTime) -> bool {
@@ -277,6 +304,7 @@ impl Authority {
 
     /// Counts the votes anew. Authority that was given is never taken back: it was handed on.
     fn count(&mut self, now: BootTime, out: &mut Outbox<Effect>) {
+        self.counted = now;
         let Some(leading) = &self.leading else { return };
         let mut echoed: Vec<Option<BootTime>> = leading
             .voters
@@ -288,8 +316,12 @@ impl Authority {
                 self.peers.get(voter).and_then(|peer| peer.echoed)
             })
             .collect();
-        echoed.sort_unstable_by(|a, b| b.cmp(a));
-        let Some(&Some(sent)) = echoed.get(echoed.len() / 2) else { return };
+        let middle = echoed.len() / 2;
+        if echoed.is_empty() {
+            return;
+        }
+        let (_, sent, _) = echoed.select_nth_unstable_by(middle, |a, b| b.cmp(a));
+        let Some(sent) = *sent else { return };
         let until = sent.after(leading.numbers.authority());
         if until > now && self.until.is_none_or(|u| until > u) {
             self.until = Some(until);
@@ -412,7 +444,10 @@ impl Machine for Authority {
     fn handle(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
         let now = now.boot;
         self.notice_pause(now);
-        if !matches!(event, Event::Beat { .. }) {
+        // A beat or an admission only puts off what the clock would bring: until then nobody else has to be looked at for it.
+        let later = matches!(event, Event::Beat { .. } | Event::Admit { .. });
+        let idle = later && self.wake.is_some_and(|wake| now < wake);
+        if !later {
             self.run(now, out);
         } else if !self.over && self.until.is_some_and(|until| now >= until) {
             self.over = true; // said before the beat may bring it back
@@ -444,8 +479,10 @@ impl Machine for Authority {
             }
             Event::Tick => {}
         }
-        self.run(now, out);
-        self.wake = self.next_wake(now);
+        if !idle {
+            self.run(now, out);
+            self.wake = self.next_wake(now);
+        }
     }
 
     fn deadline(&self) -> Option<BootTime> {

@@ -460,3 +460,45 @@ mod disjoint {
         }
     }
 }
+
+#[test]
+fn many_voters_are_counted_when_a_majority_can_have_voted_and_not_at_every_beat() {
+    const VOTERS: u64 = 200;
+    let mut bed = Bed::new(VOTERS, false);
+    let first: Vec<u64> = (0..VOTERS).map(|i| bed.acked(10, i, None)).collect();
+    for (i, ack) in (0..100).zip(&first) {
+        bed.beat(20, i, Some(*ack));
+        assert_eq!(bed.authority.until(), None, "{} of {VOTERS} have voted", i + 1);
+    }
+    // The one that makes them a majority, and everybody hears of it at once.
+    let effects = bed.beat(20, 100, Some(first[100]));
+    assert_eq!(bed.authority.until(), Some(BootTime::from_millis(10 + 5_300)));
+    assert!(acks(&effects).len() >= usize::try_from(VOTERS).unwrap());
+    // It goes on as it does with few.
+    let mut echo: Vec<u64> = (0..VOTERS).map(|i| bed.acked(30, i, None)).collect();
+    for second in 1..20 {
+        let now = 1_000 * second;
+        for (i, echo) in (0..VOTERS).zip(echo.iter_mut()) {
+            *echo = bed.acked(now + i, i, Some(*echo));
+        }
+        let until = bed.authority.until().unwrap();
+        let least = BootTime::from_millis(now - 1_000 + 5_300);
+        assert!(until >= least, "{until:?} after {second} s");
+        assert_eq!(bed.event(now + VOTERS + 300, Event::Tick), []);
+    }
+}
+
+#[test]
+fn one_that_falls_silent_among_many_that_beat_is_noticed_in_time() {
+    const VOTERS: u64 = 100;
+    let mut bed = Bed::new(VOTERS, false);
+    let mut said = Vec::new();
+    for ms in (0..8_000).step_by(10) {
+        said.extend(bed.beat(ms, 1 + (ms / 10) % (VOTERS - 1), None).into_iter().map(|e| (ms, e)));
+    }
+    let of = |wanted: fn(&Effect) -> bool| said.iter().find(|(_, e)| wanted(e)).map(|(ms, _)| *ms);
+    let quiet = of(|e| matches!(e, Effect::Quiet { node, .. } if *node == name(0))).unwrap();
+    let silent = of(|e| matches!(e, Effect::Silent { node, .. } if *node == name(0))).unwrap();
+    assert!((3_000..=3_020).contains(&quiet), "{quiet}");
+    assert!((6_000..=6_020).contains(&silent), "{silent}");
+}

@@ -29,7 +29,8 @@ pub fn surely(span: Duration) -> Duration {
 
 /// Beats that are sent without any pause until the first grant; later ones wait [`HURRY`].
 const HURRIED: u32 = 4;
-/// Between two hurried beats.
+/// Between two hurried beats; twice as long each time, up to the ordinary beat: with thousands of nodes many wait for a
+/// majority, and it is told to all of them as soon as it is there.
 const HURRY: Duration = Duration::from_millis(20);
 /// Before a link is dialled again when none is left.
 const REDIAL: Duration = Duration::from_millis(200);
@@ -249,7 +250,8 @@ impl Lease {
             self.beat_at = self.last_beat;
             leader.echoed = self.n + 1;
         } else if !leader.granted {
-            self.beat_at = self.last_beat.map(|at| at.after(HURRY));
+            let times = 1_u32.checked_shl(leader.beats.saturating_sub(HURRIED)).unwrap_or(u32::MAX);
+            self.beat_at = self.last_beat.map(|at| at.after(HURRY.saturating_mul(times)));
         }
         self.unanswered = self.sent.iter().find(|(n, _)| *n > ack.n).map(|&(_, at)| at);
         self.first_answer_wins(link, ack.n, out);

@@ -140,7 +140,8 @@ fn without_a_majority_the_hurry_ends() {
     for ms in 1..1_000 {
         sent += beats(&bed.ack(ms, 0, sent, ms, 0)).len() as u64;
     }
-    assert!(sent < 60, "{sent} beats in a second");
+    // Not more than a few beyond the ordinary ones: thousands of nodes may wait for their majority.
+    assert!(sent <= u64::from(HURRIED) + 7, "{sent} beats in a second");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::ids::{Attempt, NodeName, Seq, Slot, Term};
+use super::packed;
 use super::record::{
     AttemptBody, Body, Break, Cause, End, Evict, Ground, Incident, Lead, Member, RECORD_VERSION, Record,
     Writer,
@@ -41,9 +42,11 @@ pub struct Ledger {
     term: Option<Term>,
     lead: Option<(Lead, Writer)>,
     spec: Option<RunSpec>,
+    #[serde(with = "packed::names")]
     voters: Vec<NodeName>,
     attempt: Option<Attempt>,
     world: Option<AttemptBody>,
+    #[serde(with = "packed::names")]
     ever: BTreeSet<NodeName>,
     evicted: BTreeMap<NodeName, Evict>,
     charged: u32,

@@ -29,6 +29,7 @@ pub mod mutant;
 pub mod note;
 pub mod numa;
 pub mod outbox;
+pub mod packed;
 pub mod policy;
 pub mod record;
 pub mod rendezvous;

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, NodeName, Rank, Seq, Slot, Term};
 use super::ledger::Ledger;
+use super::packed;
 use super::spec::{JobRef, Offer, RunSpec};
 
 /// The version of records that this program writes and can lead from.
@@ -131,6 +132,7 @@ pub struct Lead {
     #[serde(default)]
     pub launch: String,
     /// Who votes, in order.
+    #[serde(with = "packed::names")]
     pub voters: Vec<NodeName>,
     /// On what ground.
     pub ground: Ground,
@@ -169,10 +171,13 @@ pub struct Resume {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttemptBody {
     /// Its nodes, by slot.
+    #[serde(with = "packed::members")]
     pub members: Vec<Member>,
     /// Nodes that wait.
+    #[serde(with = "packed::names")]
     pub spares: Vec<NodeName>,
     /// Who votes from here on, in order.
+    #[serde(with = "packed::names")]
     pub voters: Vec<NodeName>,
     /// Where the rendezvous store is hosted.
     pub master: Offer,
@@ -341,6 +346,7 @@ impl Incident {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Membership {
     /// The voters from here on, in order.
+    #[serde(with = "packed::names")]
     pub voters: Vec<NodeName>,
     /// Who left them.
     pub removed: Vec<NodeName>,

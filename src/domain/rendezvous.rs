@@ -4,7 +4,7 @@
 //! order, nobody else moves. A world of fewer nodes than it may have leaves slots empty, wherever they are; ranks are
 //! counted over those that are taken.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::ids::{Incarnation, NodeName, Rank, Slot};
 use super::ledger::Ledger;
@@ -149,11 +149,26 @@ pub fn first_rank(members: &[Member], node: &NodeName) -> Option<Rank> {
     Some(Rank(world_size(members.get(..at)?)))
 }
 
-/// The world that a written record opens, as every rank of it sees it.
+/// [`first_rank`] of every node, and how many ranks it has.
+#[must_use]
+pub fn first_ranks(members: &[Member]) -> BTreeMap<NodeName, (Rank, u32)> {
+    let mut first = Rank(0);
+    let mut all = BTreeMap::new();
+    for member in members {
+        // A name that came twice would be found where it came first.
+        all.entry(member.node.clone()).or_insert((first, member.nproc));
+        first = Rank(first.0.saturating_add(member.nproc));
+    }
+    all
+}
+
+/// The world that a written record opens, as every rank of it sees it: no rank needs the lives of agents, nor where the
+/// logs of others lie.
 #[must_use]
 pub fn world(body: &AttemptBody) -> World {
+    let seen = |m: &Member| Member { incarnation: Incarnation::default(), log_dir: String::new(), ..m.clone() };
     World {
-        members: body.members.clone(),
+        members: body.members.iter().map(seen).collect(),
         master: body.master.clone(),
         resume: body.resume,
         addresses: Vec::new(),

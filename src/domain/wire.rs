@@ -4,18 +4,21 @@
 //! `{term, incarnation, n, msg}`; another term or a stale incarnation is dropped. Messages about a world name
 //! their attempt.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
+use super::packed;
 use super::record::{Member, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
 use super::torch_store::seen::Reach;
 
 /// The number that both ends must have. Any change of a message is a new one.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// A frame to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,12 +48,14 @@ pub struct ToCoordinator {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct World {
     /// Its nodes, by slot.
+    #[serde(with = "packed::members")]
     pub members: Vec<Member>,
     /// Where the rendezvous store is hosted.
     pub master: Offer,
     /// From where to resume.
     pub resume: Option<Resume>,
-    /// From which addresses the ranks of each member may come, in the order of `members`; what is not known is empty.
+    /// From which addresses the ranks of each member may come, in the order of `members`; what is not known is
+    /// empty, and all of it for others than the first member, which hosts their store.
     pub addresses: Vec<Vec<String>>,
 }
 
@@ -96,14 +101,14 @@ pub enum AgentMsg {
         store: Option<StoreId>,
         /// What is run.
         spec: Box<RunSpec>,
-        /// Every record that the agent has not read, in order.
-        tail: Vec<Record>,
         /// The life of the coordinator's agent.
         leader: Incarnation,
         /// Earlier lives of it that its guardian vouches to be dead: votes for them are free.
         dead: Vec<Incarnation>,
         /// Grants last for ever: a world of one node without a spare.
         forever: bool,
+        /// Every record that the agent has not read, in order.
+        tail: Vec<Arc<Record>>,
     },
     /// Not admitted.
     Refused(RefusedWhy),
@@ -111,8 +116,10 @@ pub enum AgentMsg {
     Start {
         /// The attempt.
         attempt: Attempt,
+        /// The life of the agent that is a member.
+        life: Incarnation,
         /// The whole world.
-        world: Box<World>,
+        world: Arc<World>,
     },
     /// Stop the ranks of this attempt and of any before it.
     Stop {
@@ -124,7 +131,7 @@ pub enum AgentMsg {
         why: StopWhy,
     },
     /// A record was written.
-    Committed(Box<Record>),
+    Committed(Arc<Record>),
     /// Can you reach this node?
     TryReach {
         /// The node.

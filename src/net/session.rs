@@ -29,6 +29,10 @@ pub const HANDSHAKE: Duration = Duration::from_secs(5);
 
 const MAC: usize = 16;
 const HEADER: usize = 4 + MAC;
+/// Room that a sender keeps for its next messages.
+const KEEP: usize = 2 << 10;
+/// Room that is made for whatever comes.
+const LEAST: usize = 256;
 /// Room that is made for a frame before its bytes arrive.
 const CHUNK: usize = 64 << 10;
 
@@ -135,6 +139,8 @@ pub struct Sender<Out> {
     stream: Box<dyn AsyncWrite + Send + Unpin>,
     coat: Coat,
     buffer: BytesMut,
+    /// The most that it held since it was made.
+    room: usize,
     message: PhantomData<fn(Out)>,
 }
 
@@ -156,8 +162,12 @@ struct Coat {
 }
 
 impl Coat {
-    fn mac(&mut self, payload: &[u8]) -> hmac::Hmac<sha2::Sha256> {
-        let mac = keyed(&self.key, &[&[self.from as u8], &self.counter.to_le_bytes(), payload]);
+    /// Over a message in two pieces: as over the whole.
+    fn mac(&mut self, begin: &[u8], end: &[u8]) -> hmac::Hmac<sha2::Sha256> {
+        let mut mac = keyed(&self.key, &[&[self.from as u8], &self.counter.to_le_bytes()]);
+        mac.update(&((begin.len() + end.len()) as u64).to_le_bytes());
+        mac.update(begin);
+        mac.update(end);
         self.counter += 1;
         mac
     }
@@ -197,7 +207,13 @@ impl<In: DeserializeOwned, Out: Serialize> Session<In, Out> {
         let (outbound, inbound) = (coat(side, identity.role), coat(other, agreed.peer.identity.role));
         let (read, write) = tokio::io::split(stream);
         let sender =
-            Sender { stream: Box::new(write), coat: outbound, buffer: BytesMut::new(), message: PhantomData };
+            Sender {
+                stream: Box::new(write),
+                coat: outbound,
+                buffer: BytesMut::new(),
+                room: 0,
+                message: PhantomData,
+            };
         let receiver = Receiver {
             stream: Box::new(read),
             peer: agreed.peer,
@@ -217,8 +233,8 @@ impl<In: DeserializeOwned, Out: Serialize> Session<In, Out> {
     /// The same session with the messages that go with the other end's role, which is known only now.
     #[must_use]
     pub fn carrying<A, B>(self) -> Session<A, B> {
-        let Sender { stream, coat, buffer, .. } = self.sender;
-        let sender = Sender { stream, coat, buffer, message: PhantomData };
+        let Sender { stream, coat, buffer, room, .. } = self.sender;
+        let sender = Sender { stream, coat, buffer, room, message: PhantomData };
         let Receiver { stream, peer, coat, buffer, .. } = self.receiver;
         Session { sender, receiver: Receiver { stream, peer, coat, buffer, message: PhantomData } }
     }
@@ -244,17 +260,31 @@ impl<Out: Serialize> Sender<Out> {
     /// Puts one message behind those that are not written yet; [`flush`](Self::flush) writes.
     /// A message over the limit is refused and leaves the session as it was.
     pub fn queue(&mut self, message: &Out) -> Result<(), SessionError> {
-        let payload = postcard::to_stdvec(message)?;
-        let (length, limit) = (payload.len(), self.coat.limit);
+        self.put(&postcard::to_stdvec(message)?, &[])
+    }
+
+    /// As [`send`](Self::send), with a message whose end was encoded before: what precedes it, and that end, which is not
+    /// copied. When it is dropped before it ends, the session is torn.
+    pub async fn send_with(&mut self, begin: &[u8], end: &[u8]) -> Result<(), SessionError> {
+        self.put(begin, end)?;
+        self.flush().await?;
+        self.stream.write_all(end).await?;
+        Ok(self.stream.flush().await?)
+    }
+
+    /// Puts a message behind those that are not written yet, all but its end.
+    fn put(&mut self, begin: &[u8], end: &[u8]) -> Result<(), SessionError> {
+        let (length, limit) = (begin.len() + end.len(), self.coat.limit);
         if length > limit {
             return Err(SessionError::TooLong { length, limit });
         }
         let header = u32::try_from(length).map_err(|_| SessionError::TooLong { length, limit })?;
-        let mac = self.coat.mac(&payload).finalize().into_bytes();
-        self.buffer.reserve(HEADER + length);
+        let mac = self.coat.mac(begin, end).finalize().into_bytes();
+        self.buffer.reserve(HEADER + begin.len());
         self.buffer.put_u32_le(header);
         self.buffer.put_slice(&mac[..MAC]);
-        self.buffer.put_slice(&payload);
+        self.buffer.put_slice(begin);
+        self.room = self.room.max(self.buffer.len());
         Ok(())
     }
 
@@ -270,6 +300,10 @@ impl<Out: Serialize> Sender<Out> {
             if self.stream.write_buf(&mut self.buffer).await? == 0 {
                 return Err(SessionError::Closed);
             }
+        }
+        // Thousands of sessions do not keep the room for the longest message of each.
+        if self.room > KEEP {
+            (self.buffer, self.room) = (BytesMut::new(), 0);
         }
         Ok(self.stream.flush().await?)
     }
@@ -302,7 +336,8 @@ impl<In: DeserializeOwned> Receiver<In> {
             if let Some(message) = self.take()? {
                 return Ok(message);
             }
-            self.buffer.reserve(self.wanted().min(CHUNK));
+            // With room to spare a read that fills it not says that no more is there, without another one.
+            self.buffer.reserve(self.wanted().clamp(LEAST, CHUNK));
             if self.stream.read_buf(&mut self.buffer).await? == 0 {
                 let between = self.buffer.is_empty();
                 return Err(if between { SessionError::Closed } else { SessionError::Cut });
@@ -334,7 +369,7 @@ impl<In: DeserializeOwned> Receiver<In> {
         }
         let frame = self.buffer.split_to(HEADER + length);
         let (given, payload) = frame[4..].split_at(MAC);
-        self.coat.mac(payload).verify_truncated_left(given).map_err(|_| SessionError::BadMac)?;
+        self.coat.mac(payload, &[]).verify_truncated_left(given).map_err(|_| SessionError::BadMac)?;
         Ok(Some(postcard::from_bytes(payload)?))
     }
 }

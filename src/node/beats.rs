@@ -117,6 +117,7 @@ async fn begin(parts: Parts, own: mpsc::UnboundedSender<Told>, inbox: mpsc::Unbo
         dialled: BTreeMap::new(),
         dialling: BTreeSet::new(),
         taken: BTreeMap::new(),
+        of: BTreeMap::new(),
         next: TAKEN,
         held: false,
     };
@@ -133,6 +134,8 @@ struct Task {
     /// On their way, and still wanted.
     dialling: BTreeSet<Link>,
     taken: BTreeMap<Link, (NodeName, mpsc::Sender<Ack>, Owned)>,
+    /// The links of each node in `taken`, and maybe some that are gone.
+    of: BTreeMap<NodeName, Vec<Link>>,
     next: u64,
     /// The coordinator was told that it has authority.
     held: bool,
@@ -272,11 +275,12 @@ impl Task {
             }
         });
         // Two links of a node may be open at one time; more are remains that its lease gave up.
-        let older: Vec<Link> =
-            self.taken.iter().filter(|(_, (other, ..))| *other == node).map(|(link, _)| *link).collect();
-        for link in older.iter().rev().skip(1) {
-            self.taken.remove(link);
+        let links = self.of.entry(node.clone()).or_default();
+        links.retain(|link| self.taken.contains_key(link));
+        for link in links.drain(..links.len().saturating_sub(1)) {
+            self.taken.remove(&link);
         }
+        links.push(link);
         self.taken.insert(link, (node, acks, reader));
     }
 }

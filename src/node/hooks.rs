@@ -256,8 +256,8 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
         self.teller.note(Who::Coordinator, note);
     }
 
-    fn changed(&mut self, coordinator: &Coordinator) {
-        self.board.run(coordinator);
+    fn changed(&mut self, coordinator: &Coordinator, quiet: bool) {
+        self.board.run(coordinator, quiet);
     }
 
     fn over(&mut self, _code: u8) {

@@ -25,6 +25,7 @@ use crate::domain::ids::{Incarnation, NodeName, RunId};
 use crate::domain::ledger::Ledger;
 use crate::domain::spec::LaunchPlace;
 use crate::domain::wire::{FromSupervisor, ToAgent, ToCoordinator, ToSupervisor};
+use crate::net::broadcast::Broadcast;
 use crate::net::handshake::{Identity, Role};
 use crate::net::secret::Secret;
 use crate::net::session::{Receiver, Sender, Session, SessionError};
@@ -110,9 +111,11 @@ struct State {
 pub(crate) struct Line {
     names: Names,
     agent: mpsc::UnboundedSender<Input>,
-    search: Search,
+    /// Shared: it names every node of the launch, and each session has a line.
+    search: Rc<Search>,
     at: Whereabouts,
     state: Rc<RefCell<State>>,
+    broadcast: Rc<RefCell<Broadcast>>,
 }
 
 impl Line {
@@ -122,7 +125,7 @@ impl Line {
         search: Search,
         at: Whereabouts,
     ) -> Self {
-        Self { names, agent, search, at, state: Rc::default() }
+        Self { names, agent, search: Rc::new(search), at, state: Rc::default(), broadcast: Rc::default() }
     }
 
     /// From here on there is a coordinator to talk to in this process.
@@ -294,7 +297,7 @@ impl Line {
 
     /// Where the hint says; without one, where the coordinator was, and hosts on which it may be.
     async fn addresses(&self) -> (Vec<SocketAddr>, Vec<IpAddr>) {
-        let Search { store, dir, place, endpoint, .. } = &self.search;
+        let Search { store, dir, place, endpoint, .. } = &*self.search;
         if !endpoint.is_empty() {
             return (endpoint.clone(), Vec::new());
         }
@@ -344,7 +347,7 @@ impl Line {
         let peer = session.peer().identity.clone();
         let (sender, receiver) = session.split();
         let (out, replies) = mpsc::channel(QUEUE);
-        tasks::spawn(write(sender, replies));
+        tasks::spawn(write_to_agent(sender, replies, self.broadcast.clone()));
         let number = self.number();
         let reader = Owned::spawn(self.clone().read_coordinator(number, receiver, peer.clone()));
         // A newer session of the same node takes the place of the older one, of which nothing counts any more.
@@ -472,6 +475,26 @@ impl Line {
 async fn write<T: serde::Serialize>(mut sender: Sender<T>, mut frames: mpsc::Receiver<T>) {
     while let Some(frame) = frames.recv().await {
         if sender.send(&frame).await.is_err() {
+            break;
+        }
+    }
+    sender.close().await;
+}
+
+/// As [`write`], to an agent.
+async fn write_to_agent(
+    mut sender: Sender<ToAgent>,
+    mut frames: mpsc::Receiver<ToAgent>,
+    broadcast: Rc<RefCell<Broadcast>>,
+) {
+    while let Some(frame) = frames.recv().await {
+        let parts = broadcast.borrow_mut().parts(&frame);
+        let sent = match parts {
+            Ok(Some((begin, end))) => sender.send_with(&begin, &end).await,
+            Ok(None) => sender.send(&frame).await,
+            Err(error) => Err(error),
+        };
+        if sent.is_err() {
             break;
         }
     }

@@ -9,12 +9,19 @@ use super::store::StoreLine;
 use super::tasks;
 use crate::domain::agent::{Agent, AliveRank};
 use crate::domain::coordinator::{Coordinator, Phase as Machine};
+use crate::domain::ids::NodeName;
+use crate::domain::record::Member;
 use crate::domain::rendezvous;
+use crate::domain::time::BootTime;
 use crate::store::status::{NodeStatus, Phase, ProcessRef, RankRef, STATUS_VERSION, Status};
 use crate::sys::{clock, process, procfs};
 
 /// A status that does not change is written again after so long: a reader tells by it that somebody lives.
 pub(crate) const SIGN: Duration = Duration::from_secs(30);
+/// With more nodes than these not every change is looked at.
+const FEW: usize = 64;
+/// As [`GATHER`], of many nodes.
+const GATHER_MANY: Duration = Duration::from_millis(250);
 /// Changes that come one upon another (a rank each) are written together.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -31,6 +38,10 @@ struct State {
     since_ms: u64,
     /// Something is to be written soon.
     pending: bool,
+    /// When all nodes were looked at last.
+    looked: BootTime,
+    /// Something happened since.
+    passed: bool,
 }
 
 /// Publishes the status whenever it differs from the last one: a phase at once, the rest within [`GATHER`].
@@ -51,6 +62,8 @@ impl Board {
             agent,
             since_ms,
             pending: false,
+            looked: BootTime(0),
+            passed: false,
         })));
         let living = board.clone();
         tasks::spawn(async move {
@@ -87,15 +100,27 @@ impl Board {
         }
     }
 
-    /// The run as the coordinator sees it.
-    pub(crate) fn run(&self, coordinator: &Coordinator) {
+    /// The run as the coordinator sees it; `quiet`: the clock only went on.
+    pub(crate) fn run(&self, coordinator: &Coordinator, quiet: bool) {
         let mut state = self.0.borrow_mut();
         let ledger = coordinator.ledger();
         let Some((lead, _)) = ledger.leader() else { return };
+        // A look at thousands of nodes after each of their messages would be all there is time for. What is passed over is
+        // seen at the machine's next event; its clock wakes it twice a second.
+        let (now, same) = (clock::boot(), state.run.as_ref().is_some_and(|run| run.phase == phase(coordinator)));
+        let many = state.run.as_ref().is_some_and(|run| run.nodes.len() > FEW);
+        let age = now.since(state.looked);
+        state.passed |= !quiet;
+        if same && many && (!state.passed || age < GATHER_MANY) {
+            return;
+        }
+        (state.looked, state.passed) = (now, false);
         let world = ledger.world();
+        let members = world.map_or(&[][..], |w| &w.members);
+        let placed: BTreeMap<&NodeName, &Member> = members.iter().map(|m| (&m.node, m)).collect();
         let nodes = coordinator.standing().into_iter().map(|(node, standing)| NodeStatus {
-            slot: ledger.slot(&node),
-            nproc: ledger.member(&node).map_or(0, |m| m.nproc),
+            slot: placed.get(&node).map(|m| m.slot),
+            nproc: placed.get(&node).map_or(0, |m| m.nproc),
             state: standing.word().into(),
             node,
         });

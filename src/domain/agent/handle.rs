@@ -1,9 +1,10 @@
 //! What an agent does about each event.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::exit::ExitKind;
-use super::super::ids::{Attempt, LocalRank, Op, Rank, StoreId};
+use super::super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, StoreId};
 use super::super::mutant::Mutant;
 use super::super::note::{NoPlace, Note, Stale};
 use super::super::outbox::Outbox;
@@ -182,7 +183,7 @@ impl Agent {
                 }
                 self.leave(refused_code(&why), out);
             }
-            AgentMsg::Start { attempt, world } => self.start(now, attempt, world, out),
+            AgentMsg::Start { attempt, life, world } => self.start(now, attempt, life, world, out),
             AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
             AgentMsg::Committed(record) => self.committed(now, &record, out),
             AgentMsg::TryReach { node, address } => out.put(Effect::Reach { node, address }),
@@ -197,7 +198,7 @@ impl Agent {
         store.zip(self.run_of.as_ref()).is_some_and(|(theirs, ours)| theirs != ours)
     }
 
-    fn welcome(&mut self, now: Now, spec: RunSpec, tail: &[Record], out: &mut Outbox<Effect>) {
+    fn welcome(&mut self, now: Now, spec: RunSpec, tail: &[Arc<Record>], out: &mut Outbox<Effect>) {
         self.spec = Some(spec);
         self.welcomed = true;
         self.orphan = None;
@@ -227,7 +228,14 @@ impl Agent {
         }
     }
 
-    fn start(&mut self, now: Now, attempt: Attempt, world: Box<World>, out: &mut Outbox<Effect>) {
+    fn start(
+        &mut self,
+        now: Now,
+        attempt: Attempt,
+        life: Incarnation,
+        world: Arc<World>,
+        out: &mut Outbox<Effect>,
+    ) {
         let running = self.team.as_ref().is_some_and(|t| t.attempt == attempt);
         if running && matches!(self.phase, Phase::Running | Phase::Finished) {
             // Our answer got lost.
@@ -243,14 +251,12 @@ impl Agent {
             }
             return;
         }
-        let seat = world
-            .members
-            .iter()
-            .any(|m| m.node == self.config.node && m.incarnation == self.config.incarnation);
+        let seat =
+            life == self.config.incarnation && world.members.iter().any(|m| m.node == self.config.node);
         if !seat || self.leaving.is_some() {
             return out.note(Note::Dropped { stale: Stale::Incarnation });
         }
-        self.waiting = Some((attempt, world));
+        self.waiting = Some((attempt, Box::new(Arc::unwrap_or_clone(world))));
         self.start_if_granted(now, out);
     }
 

@@ -53,8 +53,8 @@ fn running(spec: RunSpec) -> Agent {
         role: String::new(),
         log_dir: String::new(),
     };
-    let world = Box::new(World { members: vec![member], ..World::default() });
-    let start = AgentMsg::Start { attempt: Attempt(0), world };
+    let world = std::sync::Arc::new(World { members: vec![member], ..World::default() });
+    let start = AgentMsg::Start { attempt: Attempt(0), life: Incarnation(0), world };
     let effects = tell(&mut agent, at(5), Event::Recv(ToAgent { term: Term(1), n: 1, msg: start }));
     let op = effects.iter().find_map(|effect| match effect {
         Effect::Spawn { seats, .. } => seats.first().map(|seat| seat.op),

@@ -1,6 +1,7 @@
 //! Opening a world and running it.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::first_failure::Seen;
@@ -13,7 +14,7 @@ use super::super::rendezvous::{self, Candidate, Waiting};
 use super::super::time::Now;
 use super::super::wire::{AgentMsg, ExitReport, StopWhy};
 use super::Effect;
-use super::state::{Busy, Coordinator, Phase};
+use super::state::{Busy, Coordinator, Phase, Shown};
 
 impl Coordinator {
     /// Proposes the next world as soon as it can be planned.
@@ -64,7 +65,7 @@ impl Coordinator {
                 }
                 let body = plan.body(decided(cause, gone, shrinks));
                 if self.config.mutants.has(Mutant::ActBeforeWritten) {
-                    self.send_starts(now, self.ledger.next_attempt(), rendezvous::world(&body), out);
+                    self.send_starts(now, self.ledger.next_attempt(), &body, out);
                 }
                 self.propose(now, Body::Attempt(body), why, out);
             }
@@ -159,9 +160,10 @@ impl Coordinator {
         if self.busy.keys().any(waits_for) {
             return self.repeat_from(now);
         }
-        let (Some(attempt), Some(world)) = (self.ledger.attempt(), self.told_world()) else { return };
+        let (Some(attempt), Some(world)) = (self.ledger.attempt(), self.ledger.world()) else { return };
+        let body = world.clone();
         self.start_sent = Some(now.boot);
-        for member in &world.members {
+        for member in &body.members {
             let busy = Busy { incarnation: member.incarnation, attempt, over_at: None };
             self.busy.insert(member.node.clone(), busy);
             if let Some(peer) = self.peers.get_mut(&member.node) {
@@ -169,19 +171,26 @@ impl Coordinator {
                 peer.offer = None;
             }
         }
-        self.send_starts(now, attempt, world, out);
+        self.send_starts(now, attempt, &body, out);
     }
 
     fn send_starts(
         &mut self,
         now: Now,
         attempt: Attempt,
-        world: super::super::wire::World,
+        body: &AttemptBody,
         out: &mut Outbox<Effect>,
     ) {
-        for member in &world.members {
-            self.send(&member.node, AgentMsg::Start { attempt, world: Box::new(world.clone()) }, out);
+        let world = rendezvous::world(body);
+        let hosted = Arc::new(self.hosted_world(world.clone()));
+        let world = Arc::new(world);
+        let lives = body.members.iter().map(|m| (m.node.clone(), m.incarnation)).collect();
+        let shown = Shown { attempt, world, hosted, lives };
+        for member in &body.members {
+            let (life, world) = (member.incarnation, shown.world_for(&member.node));
+            self.send(&member.node, AgentMsg::Start { attempt, life, world }, out);
         }
+        self.seen = Some(shown);
         self.repeat_from(now);
     }
 
@@ -197,6 +206,9 @@ impl Coordinator {
         }
         self.started.insert(node.clone());
         let Some(world) = self.ledger.world() else { return };
+        if self.started.len() < world.members.len() {
+            return;
+        }
         if !world.members.iter().all(|m| self.started.contains(&m.node)) {
             return;
         }
@@ -230,6 +242,9 @@ impl Coordinator {
         self.node_started(now, node, attempt, out);
         self.finished.insert(node.clone());
         let Some(world) = self.ledger.world() else { return };
+        if self.finished.len() < world.members.len() {
+            return;
+        }
         if world.members.iter().all(|m| self.finished.contains(&m.node)) {
             self.end(now, Outcome::Finished, 0, "every rank ended with exit code 0".to_owned(), out);
         }
@@ -245,8 +260,10 @@ impl Coordinator {
             (_, Some(world)) if newest => (&world.members, &mut self.ends),
             _ => return,
         };
-        let Some(first) = rendezvous::first_rank(members, node) else { return };
-        let nproc = members.iter().find(|m| m.node == *node).map_or(0, |m| m.nproc);
+        if self.firsts.0 != Some(attempt) {
+            self.firsts = (Some(attempt), rendezvous::first_ranks(members));
+        }
+        let Some(&(first, nproc)) = self.firsts.1.get(node) else { return };
         // A rank that this node does not have is another node's, of which it knows nothing.
         for report in exits.into_iter().filter(|report| report.local_rank.0 < nproc) {
             let rank = Rank(first.0.saturating_add(report.local_rank.0));
@@ -269,9 +286,11 @@ impl Coordinator {
         match busy {
             Some(_) if current && runs => {
                 if !self.started.contains(node)
-                    && let Some(world) = self.told_world()
+                    && let Some(seen) = self.seen.as_ref().filter(|seen| seen.attempt == attempt)
+                    && let Some(&life) = seen.lives.get(node)
                 {
-                    self.send(node, AgentMsg::Start { attempt, world: Box::new(world) }, out);
+                    let world = seen.world_for(node);
+                    self.send(node, AgentMsg::Start { attempt, life, world }, out);
                 }
             }
             Some(busy) => {

@@ -1,5 +1,7 @@
 //! What a coordinator does about each event, and what it does next whichever event came.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::ids::{NodeName, Op};
@@ -11,6 +13,9 @@ use super::super::time::{BootTime, Now};
 use super::super::wire::{AgentMsg, CoordinatorMsg, ToCoordinator};
 use super::state::{Busy, Coordinator, FIRST_WAIT, PARTING, Phase, REMOVAL, Want};
 use super::{Appended, Effect, Event};
+
+/// With more nodes than these a record is no short message.
+const FEW: usize = 64;
 
 impl Coordinator {
     pub(super) fn take(&mut self, now: Now, event: Event, out: &mut Outbox<Effect>) {
@@ -34,6 +39,13 @@ impl Coordinator {
             Event::Probed { name, won } => self.probed(None, &name, won, out),
             Event::StoreTrouble { text } => self.store_trouble(now, text, out),
             Event::Tick => {}
+            Event::Burst(events) => {
+                for event in events {
+                    if self.phase != Phase::StoodDown {
+                        self.take(now, event, out);
+                    }
+                }
+            }
         }
     }
 
@@ -174,11 +186,29 @@ impl Coordinator {
         if let Some(before) = before {
             self.before = before;
         }
-        let nodes: Vec<NodeName> = self.peers.keys().cloned().collect();
-        for node in nodes {
-            self.send(&node, AgentMsg::Committed(Box::new(record.clone())), out);
+        self.untold.push(Arc::new(for_agents(record)));
+        if !matches!(record.body, Body::Attempt(_)) {
+            self.tell(out);
         }
         true
+    }
+
+    /// Tells everybody what was written. Of a large world, whose start thousands of long records would hold up, everybody
+    /// hears at the first event at which it runs already (`ran`).
+    pub(super) fn tell_written(&mut self, ran: bool, out: &mut Outbox<Effect>) {
+        let many = self.ledger.world().is_some_and(|world| world.members.len() > FEW);
+        let holds_up = self.phase == Phase::Starting || (self.phase == Phase::Running && !ran);
+        if !(many && holds_up) {
+            self.tell(out);
+        }
+    }
+
+    fn tell(&mut self, out: &mut Outbox<Effect>) {
+        for record in std::mem::take(&mut self.untold) {
+            for node in self.peers.keys().cloned().collect::<Vec<_>>() {
+                self.send(&node, AgentMsg::Committed(record.clone()), out);
+            }
+        }
     }
 
     /// What a written record allows.
@@ -293,8 +323,8 @@ impl Coordinator {
         if self.authority_missed.is_some_and(|at| now.boot.since(at) >= lost + REMOVAL) {
             self.stand_down("no majority of the nodes answers".to_owned(), out);
         }
-        self.removal_overdue(now, out);
         self.look_into_doubts(now, out);
+        self.removal_overdue(now, out);
         self.probe_again(now, out);
         self.ask_for_agents(now, out);
         self.parting(now, out);
@@ -340,6 +370,9 @@ impl Coordinator {
 
     /// Voters that are lost.
     fn lost_voters(&self) -> Vec<NodeName> {
+        if self.peers.values().all(|p| !p.lost) {
+            return Vec::new();
+        }
         let lost = |n: &&NodeName| self.peers.get(*n).is_some_and(|p| p.lost);
         self.ledger.voters().iter().filter(lost).cloned().collect()
     }
@@ -362,12 +395,18 @@ impl Coordinator {
         }
         let removed = self.lost_voters();
         let voters = self.ledger.voters();
-        let added: Vec<NodeName> = self
-            .peers
-            .iter()
-            .filter(|(n, p)| p.usable() && !voters.contains(n))
-            .map(|(n, _)| n.clone())
-            .collect();
+        // After every event: thousands of names are walked through side by side, and sorted once a record.
+        if self.voters.0 != Some(self.ledger.next()) {
+            self.voters = (Some(self.ledger.next()), voters.iter().cloned().collect());
+        }
+        let mut vote = self.voters.1.iter().peekable();
+        let mut added: Vec<NodeName> = Vec::new();
+        for (node, peer) in &self.peers {
+            while vote.next_if(|other| *other < node).is_some() {}
+            if vote.peek() != Some(&node) && peer.usable() {
+                added.push(node.clone());
+            }
+        }
         if removed.is_empty() && added.is_empty() {
             return;
         }
@@ -409,8 +448,11 @@ impl Coordinator {
 
     /// The first world waits a little for the nodes of the ordered list, so that ranks follow Slurm's order.
     pub(super) fn still_early(&self, now: Now, since: BootTime) -> bool {
-        let expected = self.config.voters.iter().any(|n| !self.peers.contains_key(n));
-        self.ledger.world().is_none() && expected && now.boot.since(since) < FIRST_WAIT
+        let expected = || {
+            let voters = &self.config.voters;
+            self.peers.len() < voters.len() || voters.iter().any(|n| !self.peers.contains_key(n))
+        };
+        self.ledger.world().is_none() && expected() && now.boot.since(since) < FIRST_WAIT
     }
 
     /// Nothing speaks against its being there.
@@ -420,8 +462,8 @@ impl Coordinator {
 
     /// A world of these nodes may be opened: not without half of those who vote.
     pub(super) fn may_open(&self, members: &[super::super::record::Member], spares: &[NodeName]) -> bool {
-        let there =
-            |n: &NodeName| members.iter().any(|m| m.node == *n) || spares.contains(n) || self.answers(n);
+        let planned: BTreeSet<&NodeName> = members.iter().map(|m| &m.node).chain(spares).collect();
+        let there = |n: &NodeName| planned.contains(n) || self.answers(n);
         half_stays(self.ledger.voters(), there)
     }
 
@@ -435,6 +477,16 @@ impl Coordinator {
         out.note(Note::StoodDown { why: why.clone() });
         out.put(Effect::StandDown { why });
     }
+}
+
+/// What agents are told of a record: their ledgers keep no list of victims.
+fn for_agents(record: &Record) -> Record {
+    let mut told = record.clone();
+    if let Body::Incident(incident) = &mut told.body {
+        incident.victims.clear();
+        incident.others.clear();
+    }
+    told
 }
 
 /// At least half of the voters stay.

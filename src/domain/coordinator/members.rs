@@ -1,5 +1,6 @@
 //! Who is there: joins, links, silence, and who may still have ranks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::ids::{Attempt, Incarnation, NodeName, Seq, Slot};
@@ -77,10 +78,10 @@ impl Coordinator {
             answers: frame.n,
             store: self.config.store.clone(),
             spec: Box::new(self.config.spec.clone()),
-            tail: self.tail(now, next),
             leader: self.config.incarnation,
             dead: self.config.clean_of.clone(),
             forever: self.forever(),
+            tail: self.tail(now, next),
         };
         self.send(&node, welcome, out);
         self.ask_probe(&node, out);
@@ -90,10 +91,13 @@ impl Coordinator {
 
     /// What an agent that has read up to `next` is missing, in one piece however long the journal is: a snapshot
     /// of here and now, which is no record of the journal.
-    fn tail(&self, now: Now, next: Seq) -> Vec<Record> {
+    fn tail(&mut self, now: Now, next: Seq) -> Vec<Arc<Record>> {
         let Some(last) = self.ledger.next().0.checked_sub(1).map(Seq).filter(|last| next <= *last) else {
             return Vec::new();
         };
+        if let Some((_, record)) = self.newest.as_ref().filter(|(seq, _)| *seq == last) {
+            return vec![record.clone()];
+        }
         let body = Body::Snapshot(Box::new(self.ledger.clone()));
         let record = Record {
             v: RECORD_VERSION,
@@ -107,6 +111,8 @@ impl Coordinator {
             why: vec!["an agent joined".to_owned()],
             body,
         };
+        let record = Arc::new(record);
+        self.newest = Some((last, record.clone()));
         vec![record]
     }
 
@@ -255,9 +261,9 @@ impl Coordinator {
     }
 
     pub(super) fn survived(&mut self, node: &NodeName, survivors: Vec<Survivor>, out: &mut Outbox<Effect>) {
-        let placed = self.ledger.member(node).is_some();
         let Some(peer) = self.peers.get_mut(node) else { return };
         if survivors.is_empty() && !peer.survivors.is_empty() {
+            let placed = self.ledger.member(node).is_some();
             out.note(Note::NodeBack { node: node.clone(), spare: !placed });
         }
         if !survivors.is_empty() && peer.survivors != survivors {

@@ -126,6 +126,9 @@ pub enum Event {
     },
     /// The deadline passed.
     Tick,
+    /// Events that came together, in order. What follows from them is done once, when all are taken in: with thousands of
+    /// nodes it is a look at each of them. They are not nested.
+    Burst(Vec<Event>),
 }
 
 /// What a coordinator wants done.

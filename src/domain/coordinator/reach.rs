@@ -27,12 +27,11 @@ pub(super) struct Reached {
 }
 
 impl Coordinator {
-    /// The world as its members are told it: with where each may come from.
-    pub(super) fn told_world(&self) -> Option<World> {
-        let mut world = super::super::rendezvous::world(self.ledger.world()?);
+    /// The world as the host of its store is told it: with where each member may come from.
+    pub(super) fn hosted_world(&self, mut world: World) -> World {
         let addresses = |node| self.peers.get(node).map(|p| p.spec.addresses.clone()).unwrap_or_default();
         world.addresses = world.members.iter().map(|member| addresses(&member.node)).collect();
-        Some(world)
+        world
     }
 
     /// A store says who came.

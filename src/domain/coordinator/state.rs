@@ -1,10 +1,11 @@
 //! The state of a coordinator, and the small tools that every part of it uses.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::first_failure::Seen;
-use super::super::ids::{Attempt, Incarnation, NodeName, Op, Rank, StoreId, Term};
+use super::super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, StoreId, Term};
 use super::super::ledger::Ledger;
 use super::super::mutant::Mutants;
 use super::super::outbox::{Machine, Outbox};
@@ -15,7 +16,7 @@ use super::super::record::{
 use super::super::spec::{GrantMode, JobRef, NodeSpec, Offer, RunSpec};
 use super::super::time::{BootTime, Now, earlier};
 use super::super::torch_store::seen::Reach;
-use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator};
+use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator, World};
 use super::doubt::Doubt;
 use super::proof::Probe;
 use super::reach::Reached;
@@ -208,6 +209,26 @@ impl Breaking {
     }
 }
 
+/// A world that was started.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    pub(super) attempt: Attempt,
+    /// As its ranks see it.
+    pub(super) world: Arc<World>,
+    /// With where each of its members may come from: for the node that hosts their store, and none of the others, to which
+    /// it would be a long list.
+    pub(super) hosted: Arc<World>,
+    /// The lives of its members.
+    pub(super) lives: BTreeMap<NodeName, Incarnation>,
+}
+
+impl Shown {
+    pub(super) fn world_for(&self, node: &NodeName) -> Arc<World> {
+        let host = self.world.members.first().is_some_and(|first| first.node == *node);
+        if host { self.hosted.clone() } else { self.world.clone() }
+    }
+}
+
 /// How the run will end.
 #[derive(Clone, Debug)]
 pub(super) struct Ending {
@@ -263,6 +284,16 @@ pub struct Coordinator {
     /// Joins that came before this coordinator led.
     pub(super) early: BTreeMap<NodeName, ToCoordinator>,
     pub(super) append: Option<InFlight>,
+    /// The voters in order of their names, as of the next record.
+    pub(super) voters: (Option<Seq>, BTreeSet<NodeName>),
+    /// Records that nobody was told of yet.
+    /// The world of the newest attempt that was started, as its ranks see it.
+    pub(super) seen: Option<Shown>,
+    /// The first rank of each node, and how many it has, of the world that reports came from last.
+    pub(super) firsts: (Option<Attempt>, BTreeMap<NodeName, (Rank, u32)>),
+    pub(super) untold: Vec<Arc<Record>>,
+    /// What the newest join was told, as long as nothing is written: the number of its record, and the record.
+    pub(super) newest: Option<(Seq, Arc<Record>)>,
     pub(super) want: Option<Want>,
     pub(super) ending: Option<Ending>,
     pub(super) start_sent: Option<BootTime>,
@@ -318,6 +349,11 @@ impl Coordinator {
             unproven: BTreeSet::new(),
             early: BTreeMap::new(),
             append: None,
+            voters: (None, BTreeSet::new()),
+            seen: None,
+            firsts: (None, BTreeMap::new()),
+            untold: Vec::new(),
+            newest: None,
             want: None,
             ending: None,
             start_sent: None,
@@ -363,13 +399,15 @@ impl Coordinator {
     #[must_use]
     pub fn standing(&self) -> Vec<(NodeName, Standing)> {
         let came = self.peers.iter().filter(|(_, p)| p.incarnation != Incarnation::default());
+        let members = self.ledger.world().map_or(&[][..], |w| &w.members);
+        let placed: BTreeSet<&NodeName> = members.iter().map(|m| &m.node).collect();
         let standing = |node: &NodeName, peer: &Peer| {
             Some(match peer {
                 _ if self.ledger.is_evicted(node) => Standing::Evicted,
                 p if p.lost => Standing::Lost,
                 p if !p.heard() => return None,
                 p if !p.survivors.is_empty() => Standing::Dirty,
-                _ if self.ledger.slot(node).is_some() => Standing::Active,
+                _ if placed.contains(node) => Standing::Active,
                 _ => Standing::Spare,
             })
         };
@@ -505,9 +543,11 @@ impl Machine for Coordinator {
             return;
         }
         self.notice_pause(now);
+        let ran = self.phase == Phase::Running;
         self.take(now, event, out);
         self.on_time(now, out);
         self.go_on(now, out);
+        self.tell_written(ran, out);
         self.awake(now);
     }
 

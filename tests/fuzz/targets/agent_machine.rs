@@ -20,7 +20,7 @@ pub const TARGET: Target = Target {
     seeds,
     run,
     longest: 24 << 10,
-    heap: |length| 512 * length + (8 << 20),
+    heap: |length| 512 * length + (64 << 20),
     words: &[],
 };
 
@@ -79,19 +79,19 @@ fn seeds() -> Vec<Vec<u8>> {
         log_dir: String::new(),
         role: String::new(),
     };
-    let world = Box::new(World {
+    let world = std::sync::Arc::new(World {
         members: (0..3).map(member).collect(),
         master: Offer { address: "10.0.0.1".into(), port: 20_000, hosted: true },
         addresses: Vec::new(),
         resume: None,
     });
-    let start = || AgentMsg::Start { attempt: Attempt(0), world: world.clone() };
+    let start = || AgentMsg::Start { attempt: Attempt(0), life: Incarnation(1), world: world.clone() };
     let order = StopOrder { signal: 15, grace_ms: 2_000 };
     let stop = AgentMsg::Stop { attempt: Attempt(0), order, why: StopWhy::Restart };
     let exit = |local, kind| Step::Exited { attempt: 0, local, kind };
     let first = vec![
         Step::Link(true),
-        told(0, welcome(bed.journal.iter().take(2).cloned().collect())),
+        told(0, welcome(bed.journal.iter().take(2).cloned().map(std::sync::Arc::new).collect())),
         Step::Granted { ms: 5_000 },
         told(1, start()),
         exit(1, ExitKind::Code(1)),

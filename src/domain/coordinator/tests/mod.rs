@@ -20,6 +20,7 @@ mod doubt;
 mod elastic;
 mod members;
 mod proof;
+mod scale;
 
 /// Everything that happened, and the machine.
 pub(super) struct Bed {

@@ -36,6 +36,8 @@ pub(super) struct Lead {
     pub(super) admitted: BTreeMap<NodeName, (Incarnation, Option<u64>)>,
     pub(super) term: Option<crate::domain::ids::Term>,
     pub(super) checked: u64,
+    /// What came and is taken in with what comes next.
+    pub(super) waits: Vec<Event>,
     /// Who votes, as the authority has been told.
     pub(super) voters: Vec<NodeName>,
 }
@@ -145,6 +147,7 @@ impl World {
             admitted: BTreeMap::new(),
             term: None,
             checked: 0,
+            waits: Vec::new(),
             voters: Vec::new(),
         }));
         self.coordinator(node, Event::Begin);
@@ -190,7 +193,15 @@ impl World {
             }
             return;
         }
-        self.coordinator(node, Event::Recv { from, frame });
+        let event = Event::Recv { from, frame };
+        // Frames may come so close together that the driver hands them over as one.
+        if !join && self.rng.chance(200) {
+            if let Some(lead) = self.lead_mut(node) {
+                lead.waits.push(event);
+            }
+            return;
+        }
+        self.coordinator(node, event);
     }
 
     fn stale_to_coordinator(&mut self, node: usize, from: NodeName, frame: ToCoordinator) {
@@ -216,7 +227,14 @@ impl World {
         let now = self.clock(node);
         let Some(lead) = self.lead_mut(node) else { return };
         let mut out = Outbox::default();
-        let tick = event == Event::Tick;
+        let tick = event == Event::Tick && lead.waits.is_empty();
+        let mut waits = std::mem::take(&mut lead.waits);
+        let event = if waits.is_empty() {
+            event
+        } else {
+            waits.push(event);
+            Event::Burst(waits)
+        };
         lead.coordinator.handle(now, event, &mut out);
         let deadline = lead.coordinator.deadline();
         self.check_deadline("coordinator", tick, now, deadline);
