@@ -184,7 +184,10 @@ impl Cluster {
         };
         match tokio::time::timeout(LONG, all).await {
             Ok(()) => Ok(Instant::now()),
-            Err(_) => Err(format!("{what}: {} of {} in attempt {}", cell.get(), self.count, self.attempt.get()).into()),
+            Err(_) => {
+                Err(format!("{what}: {} of {} in attempt {}", cell.get(), self.count, self.attempt.get())
+                    .into())
+            }
         }
     }
 }
@@ -216,7 +219,9 @@ async fn agents(dir: PathBuf, count: usize, seconds: f64) -> Result<(), Failure>
             cluster.moved.notified().await;
         }
     };
-    tokio::time::timeout(LONG, all).await.map_err(|_| format!("{} of {count} were welcomed", cluster.welcomed.get()))?;
+    tokio::time::timeout(LONG, all)
+        .await
+        .map_err(|_| format!("{} of {count} were welcomed", cluster.welcomed.get()))?;
     println!("joined {:.6}", began.elapsed().as_secs_f64());
     let at = cluster.reached("the first start", 0, &cluster.started).await?;
     println!("started {:.6}", (at - began).as_secs_f64());
@@ -470,7 +475,8 @@ async fn beats(
     links: &RefCell<Links>,
 ) -> Result<(), Failure> {
     let stream = cluster.dial().await?;
-    let session = Session::<Ack, Beat>::connect(stream, &cluster.identity(Role::Beat, index), &cluster.secret).await?;
+    let session =
+        Session::<Ack, Beat>::connect(stream, &cluster.identity(Role::Beat, index), &cluster.secret).await?;
     let (mut sender, mut receiver) = session.split();
     let (out, mut outgoing) = mpsc::unbounded_channel();
     links.borrow_mut().push((link, out));

@@ -57,7 +57,9 @@ pub mod names {
     }
 
     /// Reads them.
-    pub fn deserialize<'de, D: Deserializer<'de>, C: FromIterator<NodeName>>(deserializer: D) -> Result<C, D::Error> {
+    pub fn deserialize<'de, D: Deserializer<'de>, C: FromIterator<NodeName>>(
+        deserializer: D,
+    ) -> Result<C, D::Error> {
         let all = if deserializer.is_human_readable() {
             Vec::deserialize(deserializer)?
         } else {
@@ -100,7 +102,11 @@ pub mod members {
         }
 
         fn takes(&self, member: &Member) -> bool {
-            let dir = if self.named { member.log_dir.strip_suffix(member.node.as_str()) } else { Some(&*member.log_dir) };
+            let dir = if self.named {
+                member.log_dir.strip_suffix(member.node.as_str())
+            } else {
+                Some(&*member.log_dir)
+            };
             self.slot.checked_add(self.count) == Some(member.slot.0)
                 && (self.nproc, &self.role) == (member.nproc, &member.role)
                 && dir == Some(&self.dir)
@@ -130,7 +136,8 @@ pub mod members {
             }
         }
         let alive = members.iter().any(|member| member.incarnation != Incarnation::default());
-        let lives = if alive { members.iter().map(|member| member.incarnation).collect() } else { Vec::new() };
+        let lives =
+            if alive { members.iter().map(|member| member.incarnation).collect() } else { Vec::new() };
         let names = Names::of(&members.iter().map(|member| &member.node).collect::<Vec<_>>());
         Members { names, runs, lives }.serialize(serializer)
     }
@@ -148,7 +155,8 @@ pub mod members {
         if long || count != nodes.len() || count > MOST || !(lives.is_empty() || lives.len() == count) {
             return Err(D::Error::custom("a list of members contradicts itself"));
         }
-        let places = runs.iter().flat_map(|run| (0..run.count).map(move |at| (run, run.slot.saturating_add(at))));
+        let places =
+            runs.iter().flat_map(|run| (0..run.count).map(move |at| (run, run.slot.saturating_add(at))));
         let mut lives = lives.into_iter();
         Ok(nodes
             .into_iter()

@@ -166,7 +166,8 @@ pub fn first_ranks(members: &[Member]) -> BTreeMap<NodeName, (Rank, u32)> {
 /// logs of others lie.
 #[must_use]
 pub fn world(body: &AttemptBody) -> World {
-    let seen = |m: &Member| Member { incarnation: Incarnation::default(), log_dir: String::new(), ..m.clone() };
+    let seen =
+        |m: &Member| Member { incarnation: Incarnation::default(), log_dir: String::new(), ..m.clone() };
     World {
         members: body.members.iter().map(seen).collect(),
         master: body.master.clone(),

@@ -11,12 +11,26 @@ use crate::domain::spec::Offer;
 fn member(slot: u32, name: String) -> Member {
     let log_dir = format!("/logs/run_{name}");
     let incarnation = Incarnation(u64::MAX - u64::from(slot));
-    Member { slot: Slot(slot), node: NodeName::new(name), incarnation, nproc: 8, log_dir, role: String::new() }
+    Member {
+        slot: Slot(slot),
+        node: NodeName::new(name),
+        incarnation,
+        nproc: 8,
+        log_dir,
+        role: String::new(),
+    }
 }
 
 fn world(members: Vec<Member>) -> AttemptBody {
     let voters = members.iter().map(|m| m.node.clone()).collect();
-    AttemptBody { members, spares: Vec::new(), voters, master: Offer::default(), resume: None, cause: Cause::Start }
+    AttemptBody {
+        members,
+        spares: Vec::new(),
+        voters,
+        master: Offer::default(),
+        resume: None,
+        cause: Cause::Start,
+    }
 }
 
 fn back(body: &AttemptBody) -> AttemptBody {

@@ -206,14 +206,13 @@ impl<In: DeserializeOwned, Out: Serialize> Session<In, Out> {
         let coat = |from, role| Coat { key: agreed.key, from, counter: 0, limit: limit(role) };
         let (outbound, inbound) = (coat(side, identity.role), coat(other, agreed.peer.identity.role));
         let (read, write) = tokio::io::split(stream);
-        let sender =
-            Sender {
-                stream: Box::new(write),
-                coat: outbound,
-                buffer: BytesMut::new(),
-                room: 0,
-                message: PhantomData,
-            };
+        let sender = Sender {
+            stream: Box::new(write),
+            coat: outbound,
+            buffer: BytesMut::new(),
+            room: 0,
+            message: PhantomData,
+        };
         let receiver = Receiver {
             stream: Box::new(read),
             peer: agreed.peer,

@@ -107,7 +107,8 @@ impl Board {
         let Some((lead, _)) = ledger.leader() else { return };
         // A look at thousands of nodes after each of their messages would be all there is time for. What is passed over is
         // seen at the machine's next event; its clock wakes it twice a second.
-        let (now, same) = (clock::boot(), state.run.as_ref().is_some_and(|run| run.phase == phase(coordinator)));
+        let (now, same) =
+            (clock::boot(), state.run.as_ref().is_some_and(|run| run.phase == phase(coordinator)));
         let many = state.run.as_ref().is_some_and(|run| run.nodes.len() > FEW);
         let age = now.since(state.looked);
         state.passed |= !quiet;

@@ -156,6 +156,8 @@ if os.environ['RANK'] == '0':
 fn no_place_for_sockets_and_locks() {
     let scene = Scene::new();
     script(&scene, "train.py", "");
+    // The checkout may lie in the temporary folder, too.
+    fs::copy(binary(), scene.path("exp/relight")).unwrap();
     let mut command = scene.command("unshare");
     let script = "mount -t tmpfs -o ro none /dev/shm && mount -t tmpfs -o size=1m none /tmp/ && exec \"$@\"";
     // The scene lies in the temporary folder itself: only what is bound before stays visible.
@@ -165,7 +167,7 @@ fn no_place_for_sockets_and_locks() {
     );
     let keep = keep.replace("size=1m", "ro");
     command.args(["-m", "/bin/sh", "-c", &keep, "sh"]).arg("/bin/sh");
-    command.args(["-c", "cd /mnt/scene/exp && exec \"$@\"", "sh"]).arg(binary());
+    command.args(["-c", "cd /mnt/scene/exp && exec \"$@\"", "sh"]).arg("/mnt/scene/exp/relight");
     command.args(["run", "--run-dir", "/mnt/scene/run", "train.py"]).env("XDG_RUNTIME_DIR", "/nonexistent");
     let said = command.current_dir("/").output().unwrap();
     let text = String::from_utf8_lossy(&said.stderr);

@@ -174,13 +174,7 @@ impl Coordinator {
         self.send_starts(now, attempt, &body, out);
     }
 
-    fn send_starts(
-        &mut self,
-        now: Now,
-        attempt: Attempt,
-        body: &AttemptBody,
-        out: &mut Outbox<Effect>,
-    ) {
+    fn send_starts(&mut self, now: Now, attempt: Attempt, body: &AttemptBody, out: &mut Outbox<Effect>) {
         let world = rendezvous::world(body);
         let hosted = Arc::new(self.hosted_world(world.clone()));
         let world = Arc::new(world);
