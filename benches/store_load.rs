@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use relight::sys::epoll::{Epoll, Interest};
 use relight::sys::process::nofile;
-use relight::torch_store::{Limits, Opening, listen, room};
+use relight::torch_store::{COUNT_AFTER, Limits, MOST_BUFFERED, Opening, listen, room};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -44,6 +44,8 @@ fn serve(at: SocketAddr, world: u32) -> Result<(), Failure> {
         world,
         limits: Limits::default(),
         most: room(world, nofile(), 64),
+        buffered: MOST_BUFFERED,
+        count_after: COUNT_AFTER,
         tell: Box::new(|told| println!("told {told:?}")),
     };
     let server = listen(at.ip(), at.port())?.serve(opening)?;

@@ -4,15 +4,22 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use relight::torch_store::{Limits, Opening, Server, listen};
+use relight::torch_store::{COUNT_AFTER, Limits, MOST_BUFFERED, Opening, Server, listen};
 
 use crate::support::leftovers;
 use crate::support::relight::{RelightCommand, Scene};
 use crate::{RUN, python};
 
 fn serve(world: u32) -> Server {
-    let opening =
-        Opening { places: Vec::new(), world, limits: Limits::default(), most: 1024, tell: Box::new(|_| ()) };
+    let opening = Opening {
+        places: Vec::new(),
+        world,
+        limits: Limits::default(),
+        most: 1024,
+        buffered: MOST_BUFFERED,
+        count_after: COUNT_AFTER,
+        tell: Box::new(|_| ()),
+    };
     listen(IpAddr::from([127, 0, 0, 1]), 0).unwrap().serve(opening).unwrap()
 }
 

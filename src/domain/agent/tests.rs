@@ -110,3 +110,24 @@ fn a_stop_without_a_coordinator_has_the_grace_that_was_asked_for() {
         assert!(swept(&tell(&mut agent, at(20 + grace), Event::Tick)), "{explicit:?}: too late");
     }
 }
+
+/// A store outlives the ranks of its attempt wherever they are; a node that has no place in the next world closes it when
+/// the last of them has gone, and not with the attempt after that, which may be hours away.
+#[test]
+fn a_spare_lets_go_of_the_store_of_the_world_that_it_was_in() {
+    let record = |seq: u64, attempt: u32, node: &str| {
+        let member = Member { node: NodeName::new(node), nproc: 1, ..Member::default() };
+        let body = AttemptBody { members: vec![member], ..AttemptBody::default() };
+        let record = Record { seq: Seq(seq), attempt: Attempt(attempt), body: Body::Attempt(body), ..Record::default() };
+        ToAgent { term: Term(1), n: 10 + seq, msg: AgentMsg::Committed(std::sync::Arc::new(record)) }
+    };
+    let over = |effects: &[Effect]| {
+        let over = |effect: &Effect| matches!(effect, Effect::StoreOver { attempt: Attempt(0) });
+        effects.iter().any(over)
+    };
+    let mut agent = running(RunSpec { run_id: RunId::new("r"), max_nodes: 1, ..RunSpec::default() });
+    let mut hears = |frame| over(&tell(&mut agent, at(20), Event::Recv(frame)));
+    assert!(!hears(record(0, 0, NODE)), "its own world");
+    assert!(!hears(record(1, 1, NODE)), "the next one, in which it has a place: its start closes the store");
+    assert!(hears(record(2, 2, "n2")), "one without it");
+}

@@ -465,4 +465,48 @@ proptest! {
             bed.store.check();
         }
     }
+
+    /// Ranks of NCCL count themselves, and none of their keys ends with a rank: how many came from each node is known, and
+    /// nobody is named who may be there.
+    #[test]
+    fn ranks_without_numbers(came in prop::collection::vec((1_u32..5, 0_u32..6), 1..5), barrier in any::<bool>()) {
+        let at = |node: usize| IpAddr::from([10, 0, 0, u8::try_from(node).unwrap()]);
+        let mut first = 0;
+        let places: Vec<Place> = came.iter().enumerate().map(|(node, (nproc, _))| {
+            first += nproc;
+            Place { node: NodeName::new(format!("n{node}")), addresses: vec![at(node)], first: Rank(first - nproc), nproc: *nproc }
+        }).collect();
+        let mut store = Store::new(Limits::default(), first);
+        let mut conn = 0;
+        let mut there = Vec::new();
+        for (node, (nproc, joins)) in came.iter().enumerate() {
+            let joins = *joins.min(nproc);
+            there.push(joins);
+            for rank in 0..joins {
+                let (peer, mut sent) = (at(node), Sent::default());
+                store.connect(Conn(conn));
+                let id = format!("/default_pg/0//cuda//{}", conn % 3);
+                let mut asks = vec![
+                    request(code::VALIDATE, &[], &MAGIC.to_le_bytes()),
+                    add(b"init/", 1),
+                    request(code::SET, &[id.as_bytes(), b"id"], &[]),
+                ];
+                if barrier && rank % 2 == 0 {
+                    asks.push(add(b"/default_pg/store_based_barrier_key:0", 1));
+                }
+                for bytes in asks {
+                    store.handle(Conn(conn), peer, &bytes, &mut sent).unwrap();
+                }
+                conn += 1;
+            }
+        }
+        let reach = store.seen().reach(&places);
+        prop_assert_eq!((reach.there, reach.world), (conn, first));
+        // Of one node alone every address is its own; what came from others of its addresses counts there.
+        let gaps: Vec<(Option<NodeName>, Rank, u32, u32)> =
+            reach.gaps.iter().map(|gap| (gap.node.clone(), gap.first, gap.of, gap.there)).collect();
+        let expected: Vec<_> = places.iter().zip(&there).filter(|(place, there)| place.nproc > **there)
+            .map(|(place, there)| (Some(place.node.clone()), place.first, place.nproc, *there)).collect();
+        prop_assert_eq!(gaps, expected);
+    }
 }
