@@ -81,7 +81,7 @@ fn floor(at: SocketAddr) -> Result<(), Failure> {
     });
     let mut epoll = Epoll::new(512)?;
     epoll.add(&listener, LISTENER, Interest::READ)?;
-    let mut all: Vec<Option<(TcpStream, Vec<u8>)>> = Vec::new();
+    let mut all: Vec<Option<(TcpStream, Vec<u8>, Scanner)>> = Vec::new();
     let (mut chunk, mut replies) = (vec![0; 64 << 10], Vec::new());
     loop {
         let ready: Vec<u32> = epoll.wait(None)?.map(|ready| ready.token).collect();
@@ -90,10 +90,10 @@ fn floor(at: SocketAddr) -> Result<(), Failure> {
                 let (stream, _) = listener.accept()?;
                 stream.set_nodelay(true)?;
                 epoll.add(&stream, u32::try_from(all.len())?, Interest::READ)?;
-                all.push(Some((stream, Vec::new())));
+                all.push(Some((stream, Vec::new(), Scanner::default())));
                 continue;
             }
-            let Some((stream, kept)) = &mut all[number as usize] else { continue };
+            let Some((stream, kept, scanner)) = &mut all[number as usize] else { continue };
             // It is told of when there is something to read: a blocking read does not wait.
             match stream.read(&mut chunk) {
                 Ok(0) | Err(_) => all[number as usize] = None,
@@ -101,7 +101,7 @@ fn floor(at: SocketAddr) -> Result<(), Failure> {
                     kept.extend_from_slice(&chunk[..length]);
                     replies.clear();
                     let mut done = 0;
-                    while let Some(length) = Scanner::default().scan(&kept[done..])? {
+                    while let Some(length) = scanner.scan(&kept[done..])? {
                         replies.resize(replies.len() + answer(kept[done]), 0);
                         done += length;
                     }

@@ -117,7 +117,10 @@ fn numbers(view: &RunView, status: &Status, line: &mut impl FnMut(&str, &str)) {
     }
     if let Some(reach) = status.reach.as_ref().filter(|_| view.end().is_none()) {
         let missing = reach.missing().unwrap_or_default();
-        line("store", &harmless(&format!("{} of {} ranks reached it; not yet: {missing}", reach.there, reach.world)));
+        line(
+            "store",
+            &harmless(&format!("{} of {} ranks reached it; not yet: {missing}", reach.there, reach.world)),
+        );
     }
     let budget = status.max_restarts.map(|m| format!(" of {m}"));
     line("restarts", &format!("{}{}", status.restarts, budget.unwrap_or_default()));

@@ -1,6 +1,6 @@
 """torch's own clients ask two stores the same: store_ops.py HOST PORT SEED COUNT libuv|plain
 
-The one at HOST:PORT, and torch's own server, made here: the one on libuv, or the one before it, which torch 2.1 has alone. Every
+The one at HOST:PORT, and torch's own server, made here: the one on libuv, or the one before it, which torch 2.1 starts. Every
 answer is compared: first of each request, then of COUNT random ones, one at a time, then of COUNT that many clients ask at once.
 What this torch's clients or its server do not have is left out, and named. Ends with `same COUNT`.
 """
@@ -25,21 +25,11 @@ def client(port):
     return TCPStore(HOST, port, None, False, timeout=LONG, wait_for_workers=False)
 
 
-def server():
-    """torch's own. 2.1 names no kind: it has one."""
-    words = dict(timeout=LONG, wait_for_workers=False)
-    try:
-        return TCPStore(HOST, 0, None, True, use_libuv=KIND == "libuv", **words)
-    except TypeError:
-        assert KIND == "plain", "this torch has no server on libuv"
-        return TCPStore(HOST, 0, None, True, **words)
-
-
 def has(name):
     return hasattr(TCPStore, name) and (KIND == "libuv" or name not in LATER)
 
 
-theirs = server()
+theirs = TCPStore(HOST, 0, None, True, timeout=LONG, wait_for_workers=False, use_libuv=KIND == "libuv")
 stores = [[client(PORT) for _ in range(CLIENTS)], [client(theirs.port) for _ in range(CLIENTS)]]
 
 

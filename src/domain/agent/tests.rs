@@ -1,9 +1,9 @@
 //! Rules of an agent that no sequence with a coordinator reaches.
 
 use super::super::ids::RunId;
-use super::super::outbox::{Machine as _, Outbox};
 use super::super::ids::Seq;
-use super::super::record::{AttemptBody, Body, Cause, Kind, Member, Record, RECORD_VERSION, Writer};
+use super::super::outbox::{Machine as _, Outbox};
+use super::super::record::{AttemptBody, Body, Cause, Kind, Member, RECORD_VERSION, Record, Writer};
 use super::super::spec::{NodeSpec, RunSpec};
 use super::super::time::Now;
 use super::super::wire::{AgentMsg, CoordinatorMsg};
