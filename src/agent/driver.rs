@@ -11,9 +11,11 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
 use super::events::{State, Teller, Worker};
+use super::measured::Measured;
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::rendezvous::{Rendezvous, said};
 use super::start::{Refused, Starter};
+use crate::domain::attribution::evidence::survey;
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
 use crate::domain::error_file::ErrorNote;
 use crate::domain::exit::ExitKind;
@@ -125,6 +127,7 @@ pub struct Driver<H> {
     attempt: Attempt,
     sources: BTreeMap<LocalRank, (Source, i32)>,
     ends: Ends,
+    measured: Measured,
     hold: Option<PortHold>,
     used_ports: Vec<u16>,
     /// The ranks' rendezvous store, where this node hosts it.
@@ -144,6 +147,7 @@ impl<H: Hooks> Driver<H> {
             attempt: Attempt(0),
             sources: BTreeMap::new(),
             ends: Ends::default(),
+            measured: Measured::default(),
             hold: None,
             used_ports: Vec::new(),
             rendezvous: Rendezvous::default(),
@@ -331,6 +335,12 @@ impl<H: Hooks> Driver<H> {
                 if tail.stderr.iter().all(u8::is_ascii_whitespace) { &tail.stdout } else { &tail.stderr };
             last_words(said)
         });
+        let seen = tail.as_ref().filter(|_| failed).map(|tail| {
+            let mut seen = survey(&tail.stdout);
+            seen.extend(survey(&tail.stderr));
+            seen
+        });
+        let facts = self.measured.facts(&kind);
         if let (Some(tail), Some((source, _)), true) = (tail, self.sources.get(&local_rank), failed) {
             self.parts.pump.reveal(*source, tail);
         }
@@ -338,6 +348,7 @@ impl<H: Hooks> Driver<H> {
         let ago = u64::try_from(now.boot.since(at).as_millis()).unwrap_or(0);
         let when = (at, now.wall_ms.saturating_sub(ago));
         End::new((attempt, local_rank), kind, when, words.unwrap_or_default())
+            .with(seen.unwrap_or_default(), facts)
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -371,6 +382,7 @@ impl<H: Hooks> Driver<H> {
     fn spawn(&mut self, attempt: Attempt, world: &World, slot: Slot, seats: &[Seat]) {
         self.attempt = attempt;
         self.ends.begin(attempt, clock::now().wall_ms);
+        self.measured.begin();
         self.sources.clear();
         let before = world.members.iter().filter(|member| member.slot < slot).count();
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -6,6 +6,7 @@
 pub mod driver;
 mod ends;
 mod events;
+mod measured;
 pub mod processes;
 mod rendezvous;
 mod start;

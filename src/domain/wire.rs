@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::attribution::evidence::Evidence;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
@@ -177,6 +178,8 @@ pub struct ExitReport {
     pub words: String,
     /// It left an error file that can be read.
     pub recorded: Option<Recorded>,
+    /// What its end is worth.
+    pub evidence: Evidence,
 }
 
 /// A process that survived SIGKILL.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::attribution::evidence::{Facts, Spoken, weigh};
 use super::super::exit::ExitKind;
 use super::super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, StoreId};
 use super::super::mutant::Mutant;
@@ -30,14 +31,16 @@ impl Agent {
             Event::Spawned { op, pid } => self.spawned(now, op, pid, out),
             Event::SpawnFailed { op, errno, what } => {
                 let exit = ExitKind::NeverStarted { errno, what };
+                let evidence = weigh(&exit, &Spoken::default(), &[], Facts::default());
+                let said = Said { evidence, ..Said::default() };
                 match self.seat(op) {
-                    Some(local) => self.ended(now, local, exit, now.boot, Said::default(), out),
+                    Some(local) => self.ended(now, local, exit, now.boot, said, out),
                     None => out.note(Note::UnknownOp { op }),
                 }
             }
-            Event::RankExited { attempt, local_rank, kind, at, summary, words, recorded } => {
+            Event::RankExited { attempt, local_rank, kind, at, summary, words, recorded, evidence } => {
                 if self.team.as_ref().is_some_and(|t| t.attempt == attempt) {
-                    let said = Said { summary, words, recorded };
+                    let said = Said { summary, words, recorded, evidence };
                     self.ended(now, local_rank, kind, at, said, out);
                 } else {
                     out.note(Note::Dropped { stale: Stale::Attempt });

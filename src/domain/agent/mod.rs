@@ -18,6 +18,7 @@ mod tests;
 pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};
 
+use super::attribution::evidence::Evidence;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
@@ -69,6 +70,8 @@ pub enum Event {
         words: String,
         /// It left an error file that can be read.
         recorded: Option<Recorded>,
+        /// What its end is worth.
+        evidence: Evidence,
     },
     /// Everything below the agent that is no worker was killed and reaped.
     Swept {

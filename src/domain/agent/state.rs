@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::attribution::evidence::Evidence;
 use super::super::error_file::Recorded;
 use super::super::exit::ExitKind;
 use super::super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, StoreId, Term};
@@ -76,6 +77,7 @@ pub(super) struct Said {
     pub(super) summary: String,
     pub(super) words: String,
     pub(super) recorded: Option<Recorded>,
+    pub(super) evidence: Evidence,
 }
 
 /// Where a rank is in its life.
@@ -285,6 +287,7 @@ impl Agent {
                 summary: said.summary.clone(),
                 words: said.words.clone(),
                 recorded: said.recorded,
+                evidence: said.evidence.clone(),
             }),
             Life::Spawning | Life::Alive => None,
         }

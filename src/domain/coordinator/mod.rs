@@ -10,6 +10,7 @@
 //! older attempt is quiet: by its agent's word, its guardian's word, or because its grant is surely over.
 
 mod attempt;
+mod attributing;
 mod breaking;
 mod doubt;
 mod elastic;

@@ -203,6 +203,8 @@ pub(super) struct Breaking {
     pub(super) reach: Option<Reach>,
     /// Whose fault it was, as far as it can be told.
     pub(super) found: attribution::Verdict,
+    /// It was looked at again once every member had said how its ranks ended.
+    pub(super) heard: bool,
 }
 
 impl Breaking {

@@ -289,6 +289,7 @@ pub(super) fn report(local: u32, exit: ExitKind, summary: &str) -> ExitReport {
         summary: summary.into(),
         words: String::new(),
         recorded: None,
+        evidence: Default::default(),
     }
 }
 
