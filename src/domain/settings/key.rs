@@ -81,6 +81,8 @@ pub enum Key {
     SlurmEnv,
     /// Which GPUs of its node a rank sees.
     GpuVisibility,
+    /// Whether scripts that do not know of the heartbeat board feed it.
+    HeartbeatHooks,
     /// This machine's number outside Slurm.
     NodeRank,
     /// Where machines outside Slurm meet.
@@ -95,7 +97,7 @@ pub enum Key {
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -134,6 +136,7 @@ impl Key {
         Self::LogsSpecs,
         Self::SlurmEnv,
         Self::GpuVisibility,
+        Self::HeartbeatHooks,
         Self::NodeRank,
         Self::MasterAddr,
         Self::MasterPort,
@@ -183,6 +186,7 @@ impl Key {
             Self::LogsSpecs => "logs-specs",
             Self::SlurmEnv => "slurm-env",
             Self::GpuVisibility => "gpu-visibility",
+            Self::HeartbeatHooks => "heartbeat-hooks",
             Self::NodeRank => "node-rank",
             Self::MasterAddr => "master-addr",
             Self::MasterPort => "master-port",
@@ -235,6 +239,7 @@ impl Key {
             Self::LogsSpecs => &[],
             Self::SlurmEnv => &[env::RELIGHT_SLURM_ENV],
             Self::GpuVisibility => &[env::RELIGHT_GPU_VISIBILITY],
+            Self::HeartbeatHooks => &[env::RELIGHT_HEARTBEAT_HOOKS],
             Self::NodeRank => &[env::PET_NODE_RANK],
             Self::MasterAddr => &[env::PET_MASTER_ADDR],
             Self::MasterPort => &[env::PET_MASTER_PORT],
