@@ -4,6 +4,7 @@
 //! run. A lost or dirty node, or one that failed first in two attempts running, is replaced by a spare;
 //! without a spare it is kept (failed twice) or waited for (lost, dirty), unless the world may go on smaller.
 
+use super::attribution;
 use super::exit::ExitKind;
 use super::ids::NodeName;
 use super::ledger::Ledger;
@@ -28,6 +29,8 @@ pub struct Broken<'a> {
     pub ran_ms: u64,
     /// Nodes that wait.
     pub spares: usize,
+    /// Whose fault it was, as far as it can be told.
+    pub found: &'a attribution::Verdict,
 }
 
 /// A decision and why.
