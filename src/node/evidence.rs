@@ -1,5 +1,6 @@
 //! The line to the worker that looks at ranks which do not advance: a fresh one for every look, and given up when late.
 
+use std::ffi::OsString;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::time::timeout;
 use super::probe::ask;
 use super::workers::{STACKS, Workers};
 use crate::agent::processes::Command;
+use crate::domain::env;
 use crate::domain::ids::Op;
 use crate::stacks::protocol::{Found, Request, Response, Target};
 use crate::stacks::worker::LIMIT;
@@ -26,7 +28,10 @@ pub(crate) struct Evidence {
 }
 
 impl Evidence {
-    pub(crate) fn new(workers: Rc<Workers>, path: String) -> Self {
+    /// `base` is what ranks inherit.
+    pub(crate) fn new(workers: Rc<Workers>, base: &[(OsString, OsString)]) -> Self {
+        let path = base.iter().rev().find(|(name, _)| name == env::PATH.name);
+        let path = path.map(|(_, value)| value.to_string_lossy().into_owned()).unwrap_or_default();
         Self { workers, path }
     }
 

@@ -91,7 +91,10 @@ impl Probe {
 }
 
 /// One question to a worker and its answer; none: it is no worker any more.
-pub(super) async fn ask<Q: Serialize, A: DeserializeOwned>(socket: &mut UnixStream, request: &Q) -> Option<A> {
+pub(super) async fn ask<Q: Serialize, A: DeserializeOwned>(
+    socket: &mut UnixStream,
+    request: &Q,
+) -> Option<A> {
     socket.write_all(&frame::encode(request).ok()?).await.ok()?;
     let length = usize::try_from(socket.read_u32_le().await.ok()?).ok().filter(|n| *n <= MAX_FRAME)?;
     let mut body = vec![0; length];

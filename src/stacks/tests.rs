@@ -140,9 +140,8 @@ fn one_that_is_stopped_gets_no_signal() {
 #[test]
 fn one_that_spins_and_one_that_never_lets_go_of_the_lock() {
     let spins = Stuck::new("", "while True: pass");
-    let found = spins.seen(&spins.target(), "spinning", |found| {
-        hangs(found) && found.after.cpu_ms > found.before.cpu_ms
-    });
+    let found = spins
+        .seen(&spins.target(), "spinning", |found| hangs(found) && found.after.cpu_ms > found.before.cpu_ms);
     assert_eq!(found.before.state, Some('R'));
     // A search that goes back again and again runs in one call, with the interpreter's lock.
     let holds = Stuck::new("import re", "re.search('(a+)+b', 'a' * 60)");
@@ -188,7 +187,13 @@ fn one_that_is_stuck_in_the_kernel() {
     // An ordinary user may not see it.
     if let Some(stack) = &found.stack {
         assert_eq!(stack.seen, Seen::Kernel);
-        assert!(stack.frames.iter().any(|frame| frame.function.contains("fork") || frame.function.contains("clone")), "{stack:?}");
+        assert!(
+            stack
+                .frames
+                .iter()
+                .any(|frame| frame.function.contains("fork") || frame.function.contains("clone")),
+            "{stack:?}"
+        );
     }
     let child = facts::family(stuck.pid(), Capabilities::probe());
     let _ = process::kill(stuck.pid(), 9);
@@ -222,7 +227,13 @@ fn one_that_is_gone_and_one_of_somebody_else() {
     let gone = Target { pid: u32::MAX >> 1, local_rank: LocalRank(4), ..Target::default() };
     let ours = std::process::id();
     let zero = Target { pid: 0, local_rank: LocalRank(5), ..Target::default() };
-    let first = Target { pid: 1, local_rank: LocalRank(6), signal: Some(9), file: Some("/dev/null".into()), ..Target::default() };
+    let first = Target {
+        pid: 1,
+        local_rank: LocalRank(6),
+        signal: Some(9),
+        file: Some("/dev/null".into()),
+        ..Target::default()
+    };
     let found = asked(vec![gone, zero, first], 1);
     let ranks: Vec<u32> = found.iter().map(|found| found.local_rank.0).collect();
     assert_eq!(ranks, [4, 5, 6]);
@@ -259,8 +270,16 @@ fn py_spy_where_there_is_one_and_one_that_hangs() {
         file.set_permissions(fs::Permissions::from_mode(0o755)).unwrap();
     };
     let stuck = Stuck::new("", "time.sleep(1000)");
-    let read = || outside::py_spy(stuck.pid(), &format!("{}:/usr/bin:/bin", dir.path().display()), Capabilities::probe());
-    program("#!/bin/sh\ntest \"$*\" = \"dump --nonblocking --full-filenames --pid $5\" || exit 1\nprintf 'Thread %s (idle): \"MainThread\"\\n    step (/w/t.py:3)\\n' $5\n");
+    let read = || {
+        outside::py_spy(
+            stuck.pid(),
+            &format!("{}:/usr/bin:/bin", dir.path().display()),
+            Capabilities::probe(),
+        )
+    };
+    program(
+        "#!/bin/sh\ntest \"$*\" = \"dump --nonblocking --full-filenames --pid $5\" || exit 1\nprintf 'Thread %s (idle): \"MainThread\"\\n    step (/w/t.py:3)\\n' $5\n",
+    );
     let stack = read().unwrap();
     assert_eq!((stack.seen, stack.frames[0].function.as_str()), (Seen::Outside, "step"));
     program("#!/bin/sh\necho 'Error: Permission Denied' >&2; exit 1\n");

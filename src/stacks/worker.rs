@@ -116,9 +116,10 @@ fn dump_of(recorder: &Recorder, since_ms: u64) -> String {
         let changed = path.metadata().ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
         u64::try_from(changed.as_millis()).ok()
     };
-    let written = recorder.dumps.iter().find(|path| {
-        changed_ms(path).is_some_and(|changed| changed.saturating_add(SKEW_MS) >= since_ms)
-    });
+    let written = recorder
+        .dumps
+        .iter()
+        .find(|path| changed_ms(path).is_some_and(|changed| changed.saturating_add(SKEW_MS) >= since_ms));
     written.or(recorder.dumps.first()).map(|path| path.display().to_string()).unwrap_or_default()
 }
 

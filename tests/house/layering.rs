@@ -21,12 +21,27 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("slurm", &["domain", "sys"]),
     ("torch_store", &["domain", "sys"]),
     // Ring 2. Agent, coordinator, guardian and supervisor never meet but in `node`.
-    ("agent", &["domain", "sys", "ipc", "net", "store", "logs", "health", "torch_store"]),
+    ("agent", &["domain", "sys", "ipc", "net", "store", "logs", "health", "stacks", "torch_store"]),
     ("coordinator", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("guardian", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("supervisor", &["domain", "sys", "ipc", "net", "store", "logs", "health", "slurm"]),
     ("inspect", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
-    ("node", &["domain", "sys", "ipc", "net", "store", "logs", "health", "stacks", "agent", "coordinator", "guardian"]),
+    (
+        "node",
+        &[
+            "domain",
+            "sys",
+            "ipc",
+            "net",
+            "store",
+            "logs",
+            "health",
+            "stacks",
+            "agent",
+            "coordinator",
+            "guardian",
+        ],
+    ),
     // Ring 3.
     ("cli", &["*"]),
 ];

@@ -57,7 +57,10 @@ mod tests {
             (&[("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "")], None),
             (
                 &[("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "/p/x_"), ("HOME", "/h")],
-                Some(("/p/x_12.pipe", &["/h/.cache/torch/comm_lib_trace_rank_12", "/tmp/nccl_trace_rank_12"])),
+                Some((
+                    "/p/x_12.pipe",
+                    &["/h/.cache/torch/comm_lib_trace_rank_12", "/tmp/nccl_trace_rank_12"],
+                )),
             ),
             (
                 &[("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "/p/x_"), ("HOME", "/h"), ("XDG_CACHE_HOME", "/c")],

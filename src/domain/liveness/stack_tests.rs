@@ -51,10 +51,19 @@ fn the_main_thread_of_what_every_python_writes() {
             &["\\xe4 \"q\", line 3 in x.py:7 f\\xe9", "???:0 g"],
         ),
         // More than it writes.
-        ("Current thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n  ...\n", &["a.py:1 f"]),
-        ("Current thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n  <truncated rest of calls>\n", &["a.py:1 f"]),
+        (
+            "Current thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n  ...\n",
+            &["a.py:1 f"],
+        ),
+        (
+            "Current thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n  <truncated rest of calls>\n",
+            &["a.py:1 f"],
+        ),
         // After words of a fatal error.
-        ("Fatal Python error: Aborted\n\nCurrent thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n\nExtension modules: numpy.core (total: 1)\n", &["a.py:1 f"]),
+        (
+            "Fatal Python error: Aborted\n\nCurrent thread 0x2 (most recent call first):\n  File \"a.py\", line 1 in f\n\nExtension modules: numpy.core (total: 1)\n",
+            &["a.py:1 f"],
+        ),
     ];
     for (text, wanted) in table {
         let stack = inside(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
@@ -62,7 +71,9 @@ fn the_main_thread_of_what_every_python_writes() {
         assert_eq!(stack.seen, Seen::Inside);
         assert!(stack.text.starts_with(text.lines().next().unwrap()), "{}", stack.text);
     }
-    for none in ["", "\n", "ready\n", "Thread 0x1 (most recent call first):\n", "  File \"a.py\", line 1 in f\n"] {
+    for none in
+        ["", "\n", "ready\n", "Thread 0x1 (most recent call first):\n", "  File \"a.py\", line 1 in f\n"]
+    {
         assert_eq!(inside(none.as_bytes()), None, "{none}");
     }
     assert_eq!(inside(&[0xff, 0, 0x1b, b'\n']), None);
@@ -122,8 +133,13 @@ fn everything_is_bounded_and_plain() {
     let stack = inside(text.as_bytes()).unwrap();
     let size: usize = stack.frames.iter().map(|f| f.file.len() + f.function.len()).sum();
     assert!(stack.frames.len() <= MAX_FRAMES && size <= MAX_BYTES && stack.text.len() <= MAX_BYTES);
-    assert!(stack.frames.iter().all(|f| f.file.ends_with("[31m.py") && !f.file.contains(['\x1b', '\u{202e}'])));
+    assert!(
+        stack.frames.iter().all(|f| f.file.ends_with("[31m.py") && !f.file.contains(['\x1b', '\u{202e}']))
+    );
     assert_eq!(stack.frames[0].line, 0);
-    let many = format!("Current thread 0x1 (most recent call first):\n{}", "  File \"a\", line 1 in f\n".repeat(200));
+    let many = format!(
+        "Current thread 0x1 (most recent call first):\n{}",
+        "  File \"a\", line 1 in f\n".repeat(200)
+    );
     assert_eq!(inside(many.as_bytes()).unwrap().frames.len(), MAX_FRAMES);
 }
