@@ -317,6 +317,8 @@ pub enum CoordinatorMsg {
         id: u64,
         /// What was collected.
         ranks: Vec<RankEvidence>,
+        /// Nothing more comes; else it is a first glance that shows something.
+        whole: bool,
     },
     /// A rank asks for something.
     Asked {

@@ -86,7 +86,7 @@ impl Agent {
             }
             Event::Tick => {}
             Event::Looked { attempt, samples } => self.looked(now, attempt, samples, out),
-            Event::Inspected { attempt, id, ranks } => self.inspected(attempt, id, ranks, out),
+            Event::Inspected { attempt, id, ranks, whole } => self.inspected(attempt, id, ranks, whole, out),
         }
     }
 

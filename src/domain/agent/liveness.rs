@@ -80,6 +80,7 @@ impl Agent {
         attempt: Attempt,
         id: u64,
         mut ranks: Vec<RankEvidence>,
+        whole: bool,
         out: &mut Outbox<Effect>,
     ) {
         let Some(team) = self.team.as_ref().filter(|t| t.attempt == attempt) else {
@@ -95,7 +96,7 @@ impl Agent {
                 shorten(&mut stack.text, most);
             }
         }
-        self.send(CoordinatorMsg::Inspected { attempt, id, ranks }, out);
+        self.send(CoordinatorMsg::Inspected { attempt, id, ranks, whole }, out);
     }
 }
 

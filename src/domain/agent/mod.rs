@@ -159,6 +159,8 @@ pub enum Event {
         id: u64,
         /// Of each rank; their pages and silences are put in by the machine.
         ranks: Vec<RankEvidence>,
+        /// Nothing more comes; else it is a first glance that shows something.
+        whole: bool,
     },
 }
 

@@ -161,9 +161,9 @@ impl Coordinator {
                     self.hang.learned.merge(&learned);
                 }
             }
-            CoordinatorMsg::Inspected { id, ranks, .. } => {
+            CoordinatorMsg::Inspected { id, ranks, whole, .. } => {
                 let ranks = ranks.into_iter().filter_map(|r| Some((rank(r.local_rank)?, node.clone(), r)));
-                self.inspected(now, node, id, ranks.collect(), out);
+                self.inspected(now, node, id, (ranks.collect(), whole), out);
             }
             CoordinatorMsg::Asked { local_rank, request, .. } => {
                 if let Some(rank) = rank(local_rank) {
@@ -282,11 +282,15 @@ impl Coordinator {
         now: Now,
         node: &NodeName,
         id: u64,
-        ranks: Vec<(Rank, NodeName, RankEvidence)>,
+        (ranks, whole): (Vec<(Rank, NodeName, RankEvidence)>, bool),
         out: &mut Outbox<Effect>,
     ) {
         let Some(look) = self.hang.look.as_mut().filter(|look| look.id == id) else { return };
-        if look.asked.remove(node) {
+        if look.asked.contains(node) {
+            if whole {
+                look.asked.remove(node);
+            }
+            look.answers.retain(|(_, from, _)| from != node);
             look.answers.extend(ranks);
             look.answers.sort_by_key(|(rank, ..)| *rank);
             self.conclude(now, false, out);

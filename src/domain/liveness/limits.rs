@@ -317,3 +317,128 @@ fn upper(bucket: u8) -> u64 {
     let start = (1_u64 << power.min(62)).saturating_add(quarter << (power.min(62) - 2));
     start.saturating_add((1_u64 << (power.min(62) - 2)) - 1)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn usual(p99_ms: u64) -> Option<Usual> {
+        Some(Usual { median_ms: p99_ms / 2, p99_ms, count: 100 })
+    }
+
+    #[test]
+    fn limits_by_place() {
+        let none = HangSpec::default();
+        let all = HangSpec { timeout_ms: Some(5_000), ..HangSpec::default() };
+        let named = HangSpec {
+            phases: [("eval", 9_000), ("step", 7_000), ("init", 8_000), ("first-step", 6_000)]
+                .map(|(name, ms)| (name.to_owned(), ms))
+                .into(),
+            ..all.clone()
+        };
+        let fast = Learned { step: usual(1_800), ..Learned::default() };
+        let slow = Learned { step: usual(60_000), eval: usual(120_000), ..Learned::default() };
+        let nothing = Learned::default();
+        let step = Place::Phase(Phase::Step);
+        let eval = Place::Phase(Phase::Eval);
+        // What was asked for, what is known, where; when it is looked into, when it ends the world.
+        for (spec, learned, place, look, end) in [
+            (&all, &nothing, &step, 5_000, Some(5_000)),
+            (&all, &nothing, &Place::Start, 5_000, Some(5_000)),
+            (&named, &slow, &step, 7_000, Some(7_000)),
+            (&named, &slow, &Place::Phase(Phase::Backward), 7_000, Some(7_000)),
+            (&named, &slow, &Place::FirstStep, 6_000, Some(6_000)),
+            (&named, &slow, &eval, 9_000, Some(9_000)),
+            (&named, &slow, &Place::Start, 8_000, Some(8_000)),
+            (&named, &slow, &Place::Phase(Phase::Init), 8_000, Some(8_000)),
+            (&named, &slow, &Place::Phase(Phase::Checkpoint), 5_000, Some(5_000)),
+            (&none, &nothing, &step, 300_000, Some(600_000)),
+            (&none, &fast, &step, 60_000, Some(300_000)),
+            (&none, &slow, &step, 600_000, Some(1_200_000)),
+            (&none, &slow, &eval, 1_200_000, Some(2_400_000)),
+            (&none, &fast, &eval, 300_000, Some(600_000)),
+            (&none, &fast, &Place::Start, 600_000, None),
+            (&none, &fast, &Place::FirstStep, 600_000, None),
+        ] {
+            let limit = limit(spec, learned, place, Some(7), None);
+            assert_eq!((limit.look_ms, limit.end_ms), (look, end), "{spec:?} {learned:?} {place:?}");
+        }
+    }
+
+    #[test]
+    fn few_steps_teach_nothing() {
+        let few = Usual { median_ms: 10, p99_ms: 10, count: STEPS - 1 };
+        let learned = Learned { step: Some(few), ..Learned::default() };
+        let limit = limit(&HangSpec::default(), &learned, &Place::Phase(Phase::Step), Some(7), None);
+        assert_eq!(limit.look_ms, 300_000);
+    }
+
+    /// P1-22: an evaluation nobody speaks of is killed once, not at every step where it comes again.
+    #[test]
+    fn a_silence_that_recurs_is_a_phase() {
+        let place = Place::Phase(Phase::Step);
+        let spec = HangSpec::default();
+        let mut learned = Learned { step: usual(1_000), ..Learned::default() };
+        let of = |learned: &Learned, step| limit(&spec, learned, &place, Some(step), None);
+        assert_eq!(of(&learned, 1_000).end_ms, Some(300_000));
+        learned.pause(Pause { step: 1_000, ms: 300_000, over: false });
+        assert_eq!(of(&learned, 1_000).end_ms, Some(900_000), "at the same step it has more time");
+        assert_eq!(of(&learned, 1_001).end_ms, Some(300_000), "elsewhere it has not");
+        learned.pause(Pause { step: 1_000, ms: 800_000, over: true });
+        assert_eq!(of(&learned, 1_000).end_ms, Some(2_400_000));
+        assert_eq!(of(&learned, 2_000).end_ms, Some(1_600_000), "it came back from such a one");
+        assert_eq!(of(&learned, 2_000).look_ms, 60_000);
+    }
+
+    #[test]
+    fn the_time_of_collectives_is_not_waited_for() {
+        let learned = Learned { step: usual(1_000), ..Learned::default() };
+        let of = |ms| limit(&HangSpec::default(), &learned, &Place::Phase(Phase::Step), None, ms);
+        assert_eq!(of(Some(120_000)).end_ms, Some(108_000));
+        assert_eq!(of(Some(600_000)).end_ms, Some(300_000));
+        assert_eq!(of(Some(30_000)).end_ms, Some(60_000), "never before the look");
+    }
+
+    #[test]
+    fn pauses_are_bounded() {
+        let mut learned = Learned::default();
+        for step in 0..100 {
+            learned.pause(Pause { step, ms: step * 10, over: true });
+        }
+        assert_eq!(learned.pauses.len(), MAX_PAUSES);
+        assert_eq!(learned.pauses.first().map(|p| p.step), Some(84), "the longest are kept");
+    }
+
+    proptest! {
+        #[test]
+        fn quantiles_are_a_quarter_too_long_at_most(mut all in proptest::collection::vec(0_u64..10_000_000, 1..200)) {
+            let mut sketch = Sketch::default();
+            for ms in &all {
+                sketch.add(*ms);
+            }
+            all.sort_unstable();
+            let usual = sketch.usual().unwrap();
+            for (percent, got) in [(50, usual.median_ms), (99, usual.p99_ms)] {
+                let exact = all[(all.len() * percent).div_ceil(100) - 1];
+                prop_assert!(exact <= got && got <= exact + exact / 4 + 1, "{percent}: {exact} {got}");
+            }
+        }
+
+        #[test]
+        fn no_duration_is_too_long(ms in any::<u64>()) {
+            let mut sketch = Sketch::default();
+            sketch.add(ms);
+            prop_assert!(sketch.usual().unwrap().p99_ms >= ms.min(1 << 60));
+        }
+
+        #[test]
+        fn a_world_is_looked_at_before_it_ends(p99 in 1_u64..10_000_000, floor in 1_u64..1_000_000, collective in proptest::option::of(0_u64..10_000_000)) {
+            let spec = HangSpec { floor_ms: floor, ..HangSpec::default() };
+            let learned = Learned { step: usual(p99), ..Learned::default() };
+            let limit = limit(&spec, &learned, &Place::Phase(Phase::Step), Some(1), collective);
+            prop_assert!(limit.end_ms.unwrap() >= limit.look_ms && limit.look_ms >= floor);
+        }
+    }
+}

@@ -513,3 +513,7 @@ fn reason(one: &Judged<'_>) -> Option<String> {
     let silent = super::super::time::human(std::time::Duration::from_millis(evidence.silent_ms));
     Some(format!("rank {} ({}): {place}, silent for {silent}; state {state}{wchan}, {percent} % of a CPU", one.vote.rank, one.vote.node))
 }
+
+#[cfg(test)]
+#[path = "vote_tests.rs"]
+mod tests;

@@ -360,3 +360,7 @@ impl Seen {
         limits
     }
 }
+
+#[cfg(test)]
+#[path = "watch_tests.rs"]
+mod tests;
