@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
+use super::liveness::Looks;
 use super::events::{State, Teller, Worker};
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::rendezvous::{Rendezvous, said};
@@ -25,7 +26,7 @@ use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::rendezvous;
 use crate::domain::settings::NodeContext;
 use crate::domain::spec::{Offer, RunSpec, StoreHost};
-use crate::domain::time::BootTime;
+use crate::domain::time::{BootTime, earlier};
 use crate::domain::wire::{Survivor, ToCoordinator, World};
 use crate::ipc::guardian::decode;
 use crate::logs::pump::{Handle, Tail};
@@ -130,9 +131,10 @@ pub struct Parts {
 
 /// The task.
 pub struct Driver<H> {
-    parts: Parts,
-    hooks: H,
-    agent: Agent,
+    pub(super) parts: Parts,
+    pub(super) hooks: H,
+    pub(super) agent: Agent,
+    pub(super) looks: Looks,
     attempt: Attempt,
     sources: BTreeMap<LocalRank, (Source, i32)>,
     ends: Ends,
@@ -150,6 +152,7 @@ impl<H: Hooks> Driver<H> {
     pub fn new(parts: Parts, hooks: H) -> Self {
         Self {
             agent: Agent::new(parts.config.clone()),
+            looks: Looks::default(),
             parts,
             hooks,
             attempt: Attempt(0),
@@ -167,7 +170,7 @@ impl<H: Hooks> Driver<H> {
     pub async fn run(mut self, mut inbox: UnboundedReceiver<Input>) {
         self.handle(Event::Begin);
         loop {
-            let input = match self.agent.deadline() {
+            let input = match earlier(self.agent.deadline(), self.looks.next) {
                 None => inbox.recv().await,
                 Some(at) => {
                     let left = at.since(clock::boot());
@@ -181,6 +184,7 @@ impl<H: Hooks> Driver<H> {
                 None => return,
                 Some(input) => self.take(input),
             }
+            self.look();
         }
     }
 
@@ -202,11 +206,16 @@ impl<H: Hooks> Driver<H> {
                 self.ends.read(attempt, notes);
                 self.go_on();
             }
-            Input::Evidence { .. } => {}
+            Input::Evidence { attempt, found } => self.collected(attempt, found),
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    /// An event for the machine, behind what waits.
+    pub(super) fn tell(&self, event: Event) {
+        let _ = self.parts.inbox.send(Input::Event(event));
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
         let mut out = Outbox::default();
         let ended = match &event {
             Event::RankExited { kind, summary, .. } if self.parts.context.events => {
@@ -224,6 +233,7 @@ impl<H: Hooks> Driver<H> {
         for effect in out.take_effects() {
             self.perform(effect);
         }
+        self.plan_look();
         self.hooks.changed(&self.agent);
     }
 
@@ -368,6 +378,7 @@ impl<H: Hooks> Driver<H> {
                 self.parts.processes.send(Command::Sweep { op, patience });
             }
             Effect::OpenOffer { op } => self.open_offer(op),
+            Effect::Inspect { attempt, id, ranks } => self.inspect(attempt, id, ranks),
             Effect::Exit(code) => {
                 if self.parts.context.events {
                     let state = if code == 0 { State::Succeeded } else { State::Failed };

@@ -6,6 +6,7 @@
 pub mod driver;
 mod ends;
 mod events;
+mod liveness;
 pub mod processes;
 mod rendezvous;
 mod start;
