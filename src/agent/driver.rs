@@ -28,6 +28,7 @@ use crate::domain::settings::NodeContext;
 use crate::domain::spec::{Offer, RunSpec, StoreHost};
 use crate::domain::time::{BootTime, earlier};
 use crate::domain::wire::{Survivor, ToCoordinator, World};
+use crate::ipc::board::{Boards, HomePaths};
 use crate::ipc::guardian::decode;
 use crate::logs::pump::{Handle, Tail};
 use crate::logs::spec::LogSpec;
@@ -121,6 +122,8 @@ pub struct Parts {
     pub uid: u32,
     /// SIGHUP was ignored at the start.
     pub ignore_hangup: bool,
+    /// Where heartbeat pages lie; none: there is no place for them.
+    pub home: Option<HomePaths>,
     /// The process thread.
     pub processes: Processes,
     /// The log pump.
@@ -142,6 +145,8 @@ pub struct Driver<H> {
     used_ports: Vec<u16>,
     /// The ranks' rendezvous store, where this node hosts it.
     rendezvous: Rendezvous,
+    /// The ranks' pages of the heartbeat board.
+    pub(super) boards: Option<Boards>,
     /// Nodes of the newest world, and this one's place among them.
     groups: (u32, u32),
     began: BootTime,
@@ -161,6 +166,7 @@ impl<H: Hooks> Driver<H> {
             hold: None,
             used_ports: Vec::new(),
             rendezvous: Rendezvous::default(),
+            boards: None,
             groups: (1, 0),
             began: clock::boot(),
         }
@@ -403,6 +409,7 @@ impl<H: Hooks> Driver<H> {
         if let Err(why) = store {
             return self.refuse(seats, &why);
         }
+        self.boards = self.make_boards(attempt, seats.len());
         let starter = Starter {
             spec: &self.parts.spec,
             context: &self.parts.context,
@@ -412,6 +419,12 @@ impl<H: Hooks> Driver<H> {
             attempt,
             ignore_hangup: self.parts.ignore_hangup,
             nofile: self.rendezvous.nofile(),
+            boards: self.boards.as_ref(),
+            python: self
+                .parts
+                .home
+                .as_ref()
+                .map_or([None, None], |home| home.python(self.parts.context.heartbeat_hooks)),
         };
         let world_size = rendezvous::world_size(&world.members);
         let mut refused: Vec<(Op, Refused)> = Vec::new();
@@ -430,6 +443,19 @@ impl<H: Hooks> Driver<H> {
         for (op, Refused { errno, what }) in refused {
             // Through the inbox: the machine is in the middle of its effects.
             let _ = self.parts.inbox.send(Input::Event(Event::SpawnFailed { op, errno, what }));
+        }
+    }
+
+    /// Pages for the ranks of an attempt, in the place of those of the attempt before.
+    fn make_boards(&mut self, attempt: Attempt, ranks: usize) -> Option<Boards> {
+        self.boards = None;
+        let home = self.parts.home.as_ref()?;
+        match Boards::new(&home.dir, attempt, u32::try_from(ranks).unwrap_or(u32::MAX)) {
+            Ok(boards) => Some(boards),
+            Err(error) => {
+                self.hooks.note(Note::Said { text: format!("no heartbeats in this attempt: {error}") });
+                None
+            }
         }
     }
 

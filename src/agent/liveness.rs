@@ -1,6 +1,5 @@
 //! The hands of the agent's watch: looks at pages, and what is collected of ranks that do not advance.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use super::driver::{Driver, Hooks};
@@ -115,17 +114,13 @@ impl<H: Hooks> Driver<H> {
         self.handle(Event::Inspected { attempt, id, ranks, whole: true });
     }
 
-    fn sample(&self, _rank: LocalRank) -> Option<Sample> {
-        None
-    }
-
-    fn stacks_file(&self, _rank: LocalRank) -> Option<PathBuf> {
-        None
+    fn sample(&self, rank: LocalRank) -> Option<Sample> {
+        self.boards.as_ref()?.sample(rank)
     }
 
     fn target(&self, rank: &AliveRank) -> Target {
         let sample = self.sample(rank.local_rank);
-        let file = self.stacks_file(rank.local_rank);
+        let file = self.boards.as_ref().map(|boards| boards.stacks_path(rank.local_rank));
         Target {
             local_rank: rank.local_rank,
             pid: rank.pid,
