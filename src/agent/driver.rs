@@ -10,6 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
+use super::liveness::Looks;
 use super::events::{State, Teller, Worker};
 use super::measured::Measured;
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
@@ -27,7 +28,7 @@ use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::rendezvous;
 use crate::domain::settings::NodeContext;
 use crate::domain::spec::{Offer, RunSpec, StoreHost};
-use crate::domain::time::BootTime;
+use crate::domain::time::{BootTime, earlier};
 use crate::domain::wire::{Survivor, ToCoordinator, World};
 use crate::ipc::board::{Boards, HomePaths};
 use crate::ipc::guardian::decode;
@@ -135,9 +136,10 @@ pub struct Parts {
 
 /// The task.
 pub struct Driver<H> {
-    parts: Parts,
-    hooks: H,
-    agent: Agent,
+    pub(super) parts: Parts,
+    pub(super) hooks: H,
+    pub(super) agent: Agent,
+    pub(super) looks: Looks,
     attempt: Attempt,
     sources: BTreeMap<LocalRank, (Source, i32)>,
     ends: Ends,
@@ -147,7 +149,7 @@ pub struct Driver<H> {
     /// The ranks' rendezvous store, where this node hosts it.
     rendezvous: Rendezvous,
     /// The ranks' pages of the heartbeat board.
-    boards: Option<Boards>,
+    pub(super) boards: Option<Boards>,
     /// Nodes of the newest world, and this one's place among them.
     groups: (u32, u32),
     began: BootTime,
@@ -158,6 +160,7 @@ impl<H: Hooks> Driver<H> {
     pub fn new(parts: Parts, hooks: H) -> Self {
         Self {
             agent: Agent::new(parts.config.clone()),
+            looks: Looks::default(),
             parts,
             hooks,
             attempt: Attempt(0),
@@ -177,7 +180,7 @@ impl<H: Hooks> Driver<H> {
     pub async fn run(mut self, mut inbox: UnboundedReceiver<Input>) {
         self.handle(Event::Begin);
         loop {
-            let input = match self.agent.deadline() {
+            let input = match earlier(self.agent.deadline(), self.looks.next) {
                 None => inbox.recv().await,
                 Some(at) => {
                     let left = at.since(clock::boot());
@@ -191,6 +194,7 @@ impl<H: Hooks> Driver<H> {
                 None => return,
                 Some(input) => self.take(input),
             }
+            self.look();
         }
     }
 
@@ -212,11 +216,16 @@ impl<H: Hooks> Driver<H> {
                 self.ends.read(attempt, notes);
                 self.go_on();
             }
-            Input::Evidence { .. } => {}
+            Input::Evidence { attempt, found } => self.collected(attempt, found),
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    /// An event for the machine, behind what waits.
+    pub(super) fn tell(&self, event: Event) {
+        let _ = self.parts.inbox.send(Input::Event(event));
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
         let mut out = Outbox::default();
         let ended = match &event {
             Event::RankExited { kind, summary, .. } if self.parts.context.events => {
@@ -234,6 +243,7 @@ impl<H: Hooks> Driver<H> {
         for effect in out.take_effects() {
             self.perform(effect);
         }
+        self.plan_look();
         self.hooks.changed(&self.agent);
     }
 
@@ -386,6 +396,7 @@ impl<H: Hooks> Driver<H> {
             }
             Effect::StoreOver { attempt } => self.rendezvous.over(attempt),
             Effect::OpenOffer { op } => self.open_offer(op),
+            Effect::Inspect { attempt, id, ranks } => self.inspect(attempt, id, ranks),
             Effect::Exit(code) => {
                 if self.parts.context.events {
                     let state = if code == 0 { State::Succeeded } else { State::Failed };

@@ -95,6 +95,10 @@ variables! {
     RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
     RELIGHT_LAST_CALL = Reads "RELIGHT_LAST_CALL": "Default of `--last-call`.";
     RELIGHT_STORE_TIMEOUT = Reads "RELIGHT_STORE_TIMEOUT": "Default of `--store-timeout`.";
+    RELIGHT_HEARTBEAT_TIMEOUT = Reads "RELIGHT_HEARTBEAT_TIMEOUT": "Default of `--heartbeat-timeout`.";
+    RELIGHT_PHASE_TIMEOUT = Reads "RELIGHT_PHASE_TIMEOUT": "Default of `--phase-timeout`.";
+    RELIGHT_HANG_ACTION = Reads "RELIGHT_HANG_ACTION": "Default of `--hang-action`.";
+    RELIGHT_HANG_FLOOR = Reads "RELIGHT_HANG_FLOOR": "Default of `--hang-floor`.";
     RELIGHT_GRANT = Reads "RELIGHT_GRANT": "Default of `--grant`.";
     RELIGHT_RDZV_STORE = Reads "RELIGHT_RDZV_STORE": "Default of `--rdzv-store`.";
     RELIGHT_SLURM_ENV = Reads "RELIGHT_SLURM_ENV": "Default of `--slurm-env`.";

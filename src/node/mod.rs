@@ -7,6 +7,7 @@
 mod beats;
 mod boot;
 mod closing;
+mod collected;
 mod control;
 mod direct;
 mod errands;
