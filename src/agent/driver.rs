@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
-use super::events::{State, Teller, Worker};
+use super::events::{Group, State, Teller, Worker};
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::rendezvous::{Rendezvous, said};
 use super::start::{Refused, Starter};
@@ -129,9 +129,11 @@ pub struct Driver<H> {
     used_ports: Vec<u16>,
     /// The ranks' rendezvous store, where this node hosts it.
     rendezvous: Rendezvous,
-    /// Nodes of the newest world, and this one's place among them.
-    groups: (u32, u32),
+    /// This node in the newest world.
+    group: Option<Group>,
     began: BootTime,
+    /// Since when the next world is waited for.
+    idle: BootTime,
 }
 
 impl<H: Hooks> Driver<H> {
@@ -147,8 +149,9 @@ impl<H: Hooks> Driver<H> {
             hold: None,
             used_ports: Vec::new(),
             rendezvous: Rendezvous::default(),
-            groups: (1, 0),
+            group: None,
             began: clock::boot(),
+            idle: clock::boot(),
         }
     }
 
@@ -227,8 +230,8 @@ impl<H: Hooks> Driver<H> {
         let Some((source, pid)) = self.sources.values().find(|(source, _)| source.rank == rank) else {
             return;
         };
-        let worker = Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
-        let line = self.events(attempt).line(state, Some(worker), kind, error);
+        let worker = Worker { rank, local_rank: source.local_rank, pid: *pid };
+        let line = self.events(attempt).worker(state, worker, kind, error);
         self.parts.pump.say(Stream::Err, line);
     }
 
@@ -237,8 +240,7 @@ impl<H: Hooks> Driver<H> {
             spec: &self.parts.spec,
             context: &self.parts.context,
             attempt,
-            groups: self.groups.0,
-            group_rank: self.groups.1,
+            group: self.group.as_ref(),
             seconds: clock::boot().since(self.began).as_secs(),
         }
     }
@@ -258,6 +260,7 @@ impl<H: Hooks> Driver<H> {
             }
             ProcessEvent::RankExited { rank, pid: _, kind, at } => self.drain(rank, kind, at),
             ProcessEvent::Swept { op, survivors } => {
+                self.idle = clock::boot();
                 let survivors = survivors
                     .iter()
                     .map(|s| Survivor { pid: u32::try_from(s.pid).unwrap_or(0), state: s.state });
@@ -359,7 +362,7 @@ impl<H: Hooks> Driver<H> {
             Effect::Exit(code) => {
                 if self.parts.context.events {
                     let state = if code == 0 { State::Succeeded } else { State::Failed };
-                    let line = self.events(self.attempt).line(state, None, None, "");
+                    let line = self.events(self.attempt).agent(state, None);
                     self.parts.pump.say(Stream::Err, line);
                 }
                 self.hooks.exit(code);
@@ -371,9 +374,7 @@ impl<H: Hooks> Driver<H> {
         self.attempt = attempt;
         self.ends.begin(attempt, clock::now().wall_ms);
         self.sources.clear();
-        let before = world.members.iter().filter(|member| member.slot < slot).count();
-        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        self.groups = (narrow(world.members.len()), narrow(before));
+        self.place(world, slot);
         let store = self.rendezvous.open(attempt, world, slot, &self.parts.inbox);
         // From here on the port belongs to the store, or to rank 0.
         self.hold = None;
@@ -408,6 +409,20 @@ impl<H: Hooks> Driver<H> {
             // Through the inbox: the machine is in the middle of its effects.
             let _ = self.parts.inbox.send(Input::Event(Event::SpawnFailed { op, errno, what }));
         }
+    }
+
+    /// This node's place in its next world; torchrun tells how long it took to find that world and that place.
+    fn place(&mut self, world: &World, slot: Slot) {
+        let began = clock::boot();
+        let group = Group::of(world, slot);
+        if self.parts.context.events {
+            let (found, numbered) = (began.since(self.idle), clock::boot().since(began));
+            for (state, took) in [(State::Rendezvous, found), (State::AssignWorkerRanks, numbered)] {
+                let line = self.events(self.attempt).agent(state, Some(took));
+                self.parts.pump.say(Stream::Err, line);
+            }
+        }
+        self.group = group;
     }
 
     /// None of these ranks can be started.

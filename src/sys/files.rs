@@ -1,9 +1,9 @@
 //! What the standard library does not say about files: owners, access, and what an error number means.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -133,7 +133,17 @@ pub fn link_count(file: &File) -> io::Result<u64> {
 pub fn open_plain(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK.bits();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a plain file")) }
+    let meta = file.metadata()?;
+    if meta.is_file() { Ok(file) } else { Err(not_plain(&meta)) }
+}
+
+fn not_plain(meta: &Metadata) -> io::Error {
+    let kind = meta.file_type();
+    io::Error::other(match () {
+        () if kind.is_fifo() => "it is a pipe, not a plain file",
+        () if kind.is_dir() => "it is a directory, not a plain file",
+        () => "it is not a plain file",
+    })
 }
 
 /// Reads a small plain file that a stranger may have made, at most `limit` bytes: a link, a pipe, a device, a
@@ -144,7 +154,7 @@ pub fn read_small(path: &Path, limit: usize) -> io::Result<(Vec<u8>, u64)> {
     let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
     let meta = file.metadata()?;
     if !meta.is_file() {
-        return Err(io::Error::other("not a plain file"));
+        return Err(not_plain(&meta));
     }
     let mut bytes = Vec::new();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
@@ -162,8 +172,9 @@ pub fn write_small(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let mut options = File::options();
     let mut file = options.write(true).create(true).truncate(false).custom_flags(flags.bits()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a plain file"));
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(not_plain(&meta));
     }
     file.set_len(0)?;
     file.write_all(bytes)

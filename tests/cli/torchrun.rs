@@ -93,6 +93,12 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
         Runs(0, r#"{"name":"torchelastic.worker.status.SUCCEEDED","source":"AGENT""#),
     ),
     (
+        "--event-log-handler",
+        "--event-log-handler console --no-python true",
+        &[],
+        Runs(0, r#"{"name":"torchelastic.worker.status.RENDEZVOUS","source":"AGENT""#),
+    ),
+    (
         "--event-log-handler PLUGIN",
         "--event-log-handler mine train.py",
         &[],
@@ -218,6 +224,7 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
         Refused("2 ranks want a GPU each"),
     ),
     ("x.py --nnodes 3", "train.py --nnodes 3 -h", &[], Argv(&["-u", "train.py", "--nnodes", "3", "-h"])),
+    ("x.py --nnodes 3", "train.py --nnodes=3", &[], Idle("--nnodes behind train.py")),
     ("-- x.py", "-- train.py", &[], Argv(&["-u", "train.py"])),
     ("-- x.py", "train.py -- a -- b", &[], Argv(&["-u", "train.py", "a", "--", "b"])),
     ("--nproc_per_node", "--max_restarts 3 train.py", &[], Is("max-restarts", "3")),

@@ -13,7 +13,7 @@ use super::hints::Hints;
 use super::key::Key;
 use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
-use super::{launch, place};
+use super::{behind, launch, place};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::numa::NumaBinding;
@@ -315,11 +315,12 @@ impl Layers<'_> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(hints: &Hints, meeting: &Meeting) -> Vec<String> {
+    fn ignored(&self, hints: &Hints, meeting: &Meeting) -> Vec<String> {
         let mut all = hints.without_effect(meeting.at.is_some());
         all.extend(meeting.without_effect(hints));
         all.sort();
         all.dedup();
+        all.extend(behind::without_effect(self.args, |key| self.find(key).is_some()));
         all
     }
 }
@@ -400,7 +401,7 @@ impl Settings {
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
             output: OutputSettings::resolve(&layers)?,
-            ignored: Layers::ignored(&hints, &meeting),
+            ignored: layers.ignored(&hints, &meeting),
             hints,
             meeting,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
