@@ -4,6 +4,7 @@
 //! on the log pump, files in workers.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -377,7 +378,8 @@ impl<H: Hooks> Driver<H> {
         self.place(world, slot);
         let store = self.rendezvous.open(attempt, world, slot, &self.parts.inbox);
         // From here on the port belongs to the store, or to rank 0.
-        self.hold = None;
+        let hold = self.hold.take();
+        let store = store.and_then(|()| self.rendezvous.leave_to_rank_0(world, slot, hold));
         if let Err(why) = store {
             return self.refuse(seats, &why);
         }
@@ -450,28 +452,41 @@ impl<H: Hooks> Driver<H> {
     }
 
     fn open_offer(&mut self, op: Op) {
-        let event = match PortHold::new(&self.used_ports, random::u64()) {
-            Ok(hold) => {
-                let port = hold.port();
-                self.used_ports.push(port);
-                if self.used_ports.len() > REMEMBERED_PORTS {
-                    self.used_ports.remove(0);
-                }
-                self.hold = Some(hold);
-                let address = self.parts.config.spec.address.clone();
-                let hosted = self.parts.context.rdzv_store == StoreHost::Agent;
-                let hosted = hosted
-                    && match self.rendezvous.offer(&address, port) {
-                        Ok(()) => true,
-                        Err(said) => {
-                            self.hooks.note(Note::RendezvousStore { said });
-                            false
-                        }
-                    };
-                Event::OfferReady { op, offer: Offer { address, port, hosted } }
-            }
+        let event = match self.offer() {
+            Ok(offer) => Event::OfferReady { op, offer },
             Err(_) => Event::OfferFailed { op },
         };
         let _ = self.parts.inbox.send(Input::Event(event));
+    }
+
+    /// A port that nobody has. Somebody may listen there before our store does: then it is another one.
+    fn offer(&mut self) -> io::Result<Offer> {
+        const TRIES: u32 = 3;
+        let address = self.parts.config.spec.address.clone();
+        let hosted = self.parts.context.rdzv_store == StoreHost::Agent;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let port = self.hold_port()?;
+            match if hosted { self.rendezvous.offer(&address, port).map(|()| true) } else { Ok(false) } {
+                Ok(hosted) => return Ok(Offer { address, port, hosted }),
+                Err(_) if tries < TRIES => {}
+                Err(said) => {
+                    self.hooks.note(Note::RendezvousStore { said });
+                    return Ok(Offer { address, port, hosted: false });
+                }
+            }
+        }
+    }
+
+    fn hold_port(&mut self) -> io::Result<u16> {
+        let hold = PortHold::new(&self.used_ports, random::u64())?;
+        let port = hold.port();
+        self.used_ports.push(port);
+        if self.used_ports.len() > REMEMBERED_PORTS {
+            self.used_ports.remove(0);
+        }
+        self.hold = Some(hold);
+        Ok(port)
     }
 }

@@ -1,10 +1,7 @@
 //! `--nnodes MIN:MAX`: the last call, and worlds that shrink and grow at a restart.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::time::Duration;
-
-use nix::sys::stat::Mode;
 
 use crate::cluster::Cluster;
 use crate::commit_log::CommitLog;
@@ -19,19 +16,10 @@ const fn s(seconds: u64) -> Duration {
 const ELASTIC: Training =
     Training { world: 4, steps: 250, step_time: "0.1", ckpt_every: 10, args: &["--global-batch=24"] };
 
-/// In the folder where the trainer works. In [`HELD`], who writes there stands still until somebody reads.
-const GATE: &str = "gate";
-
-/// Rank 0, and so every rank, stands still at step 30: in the first attempt, or in the one that follows a loss. What a
-/// test waits for then comes before the end of the training, however slow the machine is.
+/// Rank 0, and so every rank, stands still at step 30 until the gate is read: in the first attempt, or in the one that
+/// follows a loss. What a test waits for comes before the end of the training then, however slow the machine is.
 const HELD: [&[&str]; 2] =
     [&["--global-batch=24", "--fault=write=gate:0:30:0"], &["--global-batch=24", "--fault=write=gate:0:30:1"]];
-
-fn make_gate(cluster: &Cluster) -> PathBuf {
-    let gate = cluster.shared().join(GATE);
-    nix::unistd::mkfifo(&gate, Mode::S_IRWXU).expect("a shared folder can hold one");
-    gate
-}
 
 fn srun(nodes: &str) -> Vec<&str> {
     SRUN.iter().copied().chain(["-N", nodes]).collect()
@@ -101,7 +89,7 @@ fn s51_below_min_the_run_ends_with_a_clear_sentence() {
 #[test]
 fn a_node_that_comes_after_the_last_call_is_taken_in_at_the_next_restart() {
     let Some(cluster) = Cluster::up(3) else { return };
-    let gate = make_gate(&cluster);
+    let gate = cluster.gate();
     let wrapper = r#"[ "$SLURM_NODEID" != 2 ] || while [ ! -e go ]; do sleep 0.1; done; exec "$@""#;
     let launcher: Vec<&str> = srun("3").into_iter().chain(["sh", "-c", wrapper, "sh"]).collect();
     let options = ["--nproc-per-node=2", "--nnodes=2:3", "--last-call=4", "--max-restarts=3"];
@@ -126,10 +114,8 @@ fn a_node_that_comes_after_the_last_call_is_taken_in_at_the_next_restart() {
 
 #[test]
 fn a_node_that_comes_back_is_taken_in_at_the_next_restart() {
-    // With its own ten seconds Slurm gives the node up, too, if the next world takes a little longer than usual, and ends
-    // its agent when it is back.
-    let Some(cluster) = Cluster::with(3, &["--lost", "300"]) else { return };
-    make_gate(&cluster);
+    let Some(cluster) = Cluster::patient(3) else { return };
+    cluster.gate();
     let options = ["--nproc-per-node=2", "--nnodes=2:3", "--max-restarts=3"];
     let job = Job::start(&cluster, "back", &srun("3"), &options, Training { args: HELD[1], ..ELASTIC });
     job.reached(0, 12);

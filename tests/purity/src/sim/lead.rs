@@ -280,7 +280,7 @@ impl World {
                 if self.nodes[conn.node].lives.get(&conn.agent) != Some(&incarnation) {
                     return;
                 }
-                let task = Task::ToAgent(id, Box::new(frame));
+                let task = Task::ToAgent(id, Box::new((self.wire)(frame)));
                 self.send(conn.node, false, Ev::Task(conn.node, conn.agent, Thread::Control, task));
             }
             Effect::Append { op, record } => {
