@@ -28,6 +28,8 @@ store = TCPStore("127.0.0.1", port, None, True, wait_for_workers=False, use_libu
 print("listens 127.0.0.1:%d" % port, flush=True)
 sys.stdin.read()
 """
+# Seconds that one round may take: clients that are not answered by then are counted as not answered at all.
+PATIENCE = 60
 MIXES = ("get", "set-get", "add", "check", "mixed", "sets")
 
 
@@ -73,13 +75,13 @@ class Server:
 
 
 def load(binary, *words):
-    done = subprocess.run([binary, *map(str, words)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([binary, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE)
     if done.returncode != 0:
         raise RuntimeError("the clients ended with %d: %s" % (done.returncode, done.stderr.strip()))
     return {name: float(value) for name, value in (line.split() for line in done.stdout.splitlines())}
 
 
-def one(binary, command, clients, mixes, seconds, found):
+def one(binary, name, command, clients, mixes, seconds, found):
     """A fresh server, and everything that is asked of it."""
     server = Server(command)
     try:
@@ -89,7 +91,12 @@ def one(binary, command, clients, mixes, seconds, found):
         found.setdefault("init-cpu", []).append(sum(server.cpu()) - sum(before))
         for mix in mixes:
             before = server.cpu()
-            result = load(binary, "ops", server.address, clients, seconds, mix)
+            try:
+                result = load(binary, "ops", server.address, clients, seconds, mix)
+            except subprocess.TimeoutExpired:
+                print("%s, %d clients, %s: no end within %d s" % (name, clients, mix, PATIENCE), file=sys.stderr)
+                found.setdefault(mix, []).append(0.0)
+                continue
             user, kernel = (now - then for now, then in zip(server.cpu(), before))
             cpu = user + kernel
             found.setdefault(mix, []).append(result["ops"] / result["seconds"])
@@ -119,14 +126,14 @@ def bench(args):
         found = {name: {} for name in servers}
         for _ in range(args.runs):
             for name, command in servers.items():
-                one(binary, command, clients, MIXES, args.seconds, found[name])
+                one(binary, name, command, clients, MIXES, args.seconds, found[name])
         report[clients] = {
             name: {what: statistics.median(values) for what, values in row.items()} for name, row in found.items()
         }
+        if not args.json:
+            show({clients: report[clients]})
     if args.json:
         print(json.dumps(report))
-    else:
-        show(report)
 
 
 def show(report):
@@ -144,7 +151,7 @@ def show(report):
             ]
         rows.append(("memory MB", "memory", None))
         for title, key, less in rows:
-            values = [row[key] for row in servers.values()]
+            values = [row.get(key, 0.0) for row in servers.values()]
             text = ["%12.3f" % v if v < 100 else "%12.0f" % v for v in values] + [""] * (2 - len(values))
             ratio = ""
             if len(values) == 2 and less is not None and min(values) > 0:

@@ -110,6 +110,7 @@ fn who_was_cut_off_ends_nothing_that_goes_on_elsewhere() {
             decision: Decision::Restart,
             stopped_ms: 0,
             running_ms: None,
+            verdict: Default::default(),
         };
         record(3, Kind::Incident, Body::Incident(body))
     };

@@ -8,7 +8,9 @@
 
 pub mod agent;
 pub mod append;
+pub mod attribution;
 pub mod authority;
+pub mod board;
 pub mod console;
 pub mod coordinator;
 pub mod env;
@@ -25,6 +27,7 @@ pub mod ids;
 pub mod last_words;
 pub mod lease;
 pub mod ledger;
+pub mod liveness;
 pub mod mutant;
 pub mod note;
 pub mod numa;

@@ -5,6 +5,7 @@
 //! without a spare it is kept (failed twice) or waited for (lost, dirty), unless the world may go on smaller. Where the
 //! port was taken that the ranks were given, they get another one, once.
 
+use super::attribution;
 use super::exit::ExitKind;
 use super::ids::NodeName;
 use super::ledger::Ledger;
@@ -30,6 +31,8 @@ pub struct Broken<'a> {
     pub ran_ms: u64,
     /// Nodes that wait.
     pub spares: usize,
+    /// Whose fault it was, as far as it can be told.
+    pub found: &'a attribution::Verdict,
 }
 
 /// A decision and why.

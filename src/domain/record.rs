@@ -5,6 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::attribution::Verdict;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, NodeName, Rank, Seq, Slot, Term};
 use super::ledger::Ledger;
@@ -214,6 +215,9 @@ pub struct Break {
     pub decision: Decision,
     /// It counts against `--max-restarts`.
     pub charged: bool,
+    /// Whose fault it was, as far as it could be told by then.
+    #[serde(default)]
+    pub verdict: Verdict,
 }
 
 /// What is done about an incident.
@@ -318,6 +322,9 @@ pub struct Incident {
     pub stopped_ms: u64,
     /// First failure to the next world running, in milliseconds; none when there is none.
     pub running_ms: Option<u64>,
+    /// Whose fault it was.
+    #[serde(default)]
+    pub verdict: Verdict,
 }
 
 /// The longest [`Incident::others`].

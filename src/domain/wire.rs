@@ -18,7 +18,7 @@ use super::time::BootTime;
 use super::torch_store::seen::Reach;
 
 /// The number that both ends must have. Any change of a message is a new one.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// A frame to an agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -100,6 +100,7 @@ pub(crate) fn crashed() -> Vec<Record> {
         lost: vec![],
         decision: Decision::Restart,
         charged: true,
+        verdict: Default::default(),
     };
     let incident = Incident {
         incident: 0,
@@ -111,6 +112,7 @@ pub(crate) fn crashed() -> Vec<Record> {
         decision: Decision::Restart,
         stopped_ms: 310,
         running_ms: Some(860),
+        verdict: Default::default(),
     };
     let last = Incident {
         incident: 1,
@@ -122,6 +124,7 @@ pub(crate) fn crashed() -> Vec<Record> {
         decision: Decision::Stop { code: 1 },
         stopped_ms: 120,
         running_ms: None,
+        verdict: Default::default(),
     };
     let end = End {
         outcome: Outcome::Failed,

@@ -195,6 +195,7 @@ impl Coordinator {
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
             reach: self.take_reach(attempt),
+            found: Default::default(),
         });
         self.phase = Phase::Gathering;
         if !open {
@@ -334,11 +335,18 @@ impl Coordinator {
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
-        let dirty = broke.dirty.clone();
+        let (dirty, found) = (broke.dirty.clone(), broke.found.clone());
         let unstartable = unstartable(broke);
         let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
-        let broken =
-            Broken { first: first.as_ref(), gone: &lost, dirty: dirty.as_ref(), unstartable, ran_ms, spares };
+        let broken = Broken {
+            first: first.as_ref(),
+            gone: &lost,
+            dirty: dirty.as_ref(),
+            unstartable,
+            ran_ms,
+            spares,
+            found: &found,
+        };
         let verdict = policy::decide(&self.ledger, &broken);
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
@@ -368,7 +376,16 @@ impl Coordinator {
         };
         let decision = verdict.decision.clone();
         let charged = verdict.charged;
-        let broke = Break { incident, attempt, ran_ms, first_failure: first, lost, decision, charged };
+        let broke = Break {
+            incident,
+            attempt,
+            ran_ms,
+            first_failure: first,
+            lost,
+            decision,
+            charged,
+            verdict: found,
+        };
         self.want = Some(Want {
             since: now.boot,
             said_waiting: false,
@@ -475,6 +492,7 @@ impl Coordinator {
             decision: broke.verdict.as_ref().map_or(Decision::Restart, |v| v.decision.clone()),
             stopped_ms: ms(broke.stopped.unwrap_or(now.boot)),
             running_ms: broke.running.map(ms),
+            verdict: broke.found.clone(),
         }
     }
 }

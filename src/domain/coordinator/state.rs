@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::attribution;
 use super::super::first_failure::Seen;
 use super::super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, StoreId, Term};
 use super::super::ledger::Ledger;
@@ -206,6 +207,8 @@ pub(super) struct Breaking {
     pub(super) running: Option<BootTime>,
     /// Who had come to its store.
     pub(super) reach: Option<Reach>,
+    /// Whose fault it was, as far as it can be told.
+    pub(super) found: attribution::Verdict,
 }
 
 impl Breaking {

@@ -1,0 +1,5 @@
+//! Does the program still advance, and if not, who holds it up?
+//!
+//! "First to exit" is the culprit of a crash, never of a hang: the ranks that wait for the culprit end first.
+
+pub mod evidence;
