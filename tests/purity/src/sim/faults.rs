@@ -216,12 +216,12 @@ impl Scenario {
         Self { seed, nodes, spares, fewer, last_call, nproc, max_restarts, drop, double, supervised, faults }
     }
 
-    /// A world of 80 to 200 nodes, in which few things go wrong. Above 64 lists of nodes are packed, and who is in a world
+    /// A world of 80 to 139 nodes, in which few things go wrong. Above 64 lists of nodes are packed, and who is in a world
     /// hears of its record when it runs already.
     #[must_use]
     pub fn large(seed: u64) -> Self {
         let mut rng = Rng::new(seed ^ 0x1a46e);
-        let count = rng.range(80, 201);
+        let count = rng.range(80, 140);
         let node = |_| NodeSetup {
             late: rng.below(3_000),
             ppm: i64::try_from(rng.below(401)).unwrap_or(0) - 200,

@@ -205,6 +205,8 @@ impl World {
     }
 
     fn stale_to_coordinator(&mut self, node: usize, from: NodeName, frame: ToCoordinator) {
+        // What waits is handed over with the first; what a large world runs by is told at the second.
+        self.coordinator(node, Event::Tick);
         self.coordinator(node, Event::Tick);
         let now = self.clock(node);
         let Some(lead) = self.lead_mut(node) else { return };
