@@ -63,7 +63,7 @@ pub const OPTIONS: &[Row] = rows! {
     Better "--max-restarts": "One budget for the whole run, not one for each node; `unlimited` is a value. In a batch job the default is no limit while attempts last, under the name torchrun 0.";
     WithoutEffect "--monitor-interval": "Must be above 0; an end is seen at once, whatever it says.";
     WithoutEffect "--start-method": "spawn, fork or forkserver; ranks are programs of their own.";
-    Same "--event-log-handler": "null or console: torch's events as JSON lines on standard error, for each start and end of a rank and for the agent.";
+    Same "--event-log-handler": "null or console: torch's events as JSON lines on standard error, for each rendezvous, each start and end of a rank and for the agent, whose last one is FAILED when the run failed.";
     Refused "--event-log-handler PLUGIN": "relight cannot load a Python plug-in.";
     Same "--role": "ROLE_NAME, and part of the prefix.";
     Same "-m": "`python -u -m MODULE`; also `--module`. Not together with --no-python.";
@@ -90,7 +90,7 @@ pub const OPTIONS: &[Row] = rows! {
 
 /// What is no option.
 pub const RULES: &[Row] = rows! {
-    Same "x.py --nnodes 3": "Everything behind the program is the program's.";
+    Better "x.py --nnodes 3": "Everything behind the program is the program's; an option of the launcher's that was given nowhere else is named as without effect.";
     Same "-- x.py": "A `--` in front of the program is taken away, and so is one directly behind it.";
     Same "--nproc_per_node": "Underscores for hyphens.";
     Better "--nproc": "A prefix that is unique. torchrun refuses those of options with two spellings; every prefix that it takes means the same here.";

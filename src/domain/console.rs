@@ -13,6 +13,7 @@ use super::failed_box::FailedBox;
 use super::ids::{Attempt, NodeName, Rank, RunId};
 use super::liveness::limits::Place;
 use super::note::{DAMAGED, NoPlace, Note, Replaced, Sign};
+use super::port_conflict;
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
 use super::torch_store::seen::Reach;
@@ -324,7 +325,11 @@ impl Console {
         };
         let nodes = if self.banner.nodes == 1 { "node" } else { "nodes" };
         Some(match decision {
-            Decision::Restart if restart == 0 => format!("starting again on the same {nodes}"),
+            Decision::Restart if restart == 0 => {
+                let port = why.iter().find(|why| why.starts_with(port_conflict::SIGN));
+                let port = port.map_or(String::new(), |why| format!("{why}; "));
+                format!("{port}starting again on the same {nodes}")
+            }
             Decision::Restart => format!("{number} on the same {nodes}"),
             Decision::Replace { .. } | Decision::Shrink { .. } if restart == 0 => return None,
             Decision::Replace { nodes } | Decision::Shrink { nodes } => {

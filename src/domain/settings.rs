@@ -3,6 +3,7 @@
 //! then the default.
 
 mod args;
+mod behind;
 mod direct;
 mod file;
 mod hang;

@@ -196,7 +196,8 @@ fn reasons(scene: &Scene<'_>, end: &Seen, verdict: &Verdict, spread: &Spread) ->
     }
     let told = evidence.findings.iter().take(MAX_TOLD);
     reasons.extend(told.map(|finding| format!("it also said: {}", finding.line)));
-    let victims = scene.ends.iter().filter(|end| is_failure(end) && end.report.standing() == Standing::PeerLost);
+    let victims =
+        scene.ends.iter().filter(|end| is_failure(end) && end.report.standing() == Standing::PeerLost);
     let victims = victims.count();
     if victims > 0 {
         reasons.push(format!("{} lost a peer by it", count(victims, "other rank")));

@@ -162,7 +162,17 @@ fn row(line: &str) -> Result<Rule<'_>, &'static str> {
         return Err("texts and only texts have an example");
     }
     let pattern = if pattern == "=" { "" } else { pattern };
-    Ok(Rule { id, place, class, owner: owner_of(owner)?, hints: hints_of(hints)?, cause, keys, pattern, example })
+    Ok(Rule {
+        id,
+        place,
+        class,
+        owner: owner_of(owner)?,
+        hints: hints_of(hints)?,
+        cause,
+        keys,
+        pattern,
+        example,
+    })
 }
 
 fn owner_of(word: &str) -> Result<Owner, &'static str> {

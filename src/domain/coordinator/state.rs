@@ -191,12 +191,18 @@ pub(super) struct Breaking {
     pub(super) dirty: Option<NodeName>,
     /// None before it is decided.
     pub(super) verdict: Option<Verdict>,
-    /// Members that were missing when a rank lost its peer.
+    /// Members whose ranks may be the reason why a rank lost its peer.
     pub(super) suspects: BTreeSet<NodeName>,
-    /// It is not known what became of them, and nothing is decided.
+    /// It is not known what became of their ranks, and nothing is decided.
     pub(super) open: bool,
-    /// It is decided by then, whatever is known.
-    pub(super) open_until: Option<BootTime>,
+    /// Since when.
+    pub(super) open_since: BootTime,
+    /// A member was missing and was waited for.
+    pub(super) missed: bool,
+    /// A suspect whose agent is another one now: its ranks are gone with it.
+    pub(super) another: Option<NodeName>,
+    /// An end came that may be the first failure.
+    pub(super) telling: bool,
     pub(super) ends: BTreeMap<Rank, Seen>,
     pub(super) stopped: Option<BootTime>,
     pub(super) running: Option<BootTime>,
@@ -522,7 +528,7 @@ impl Coordinator {
             at = earlier(at, Some(since.after(ms(numbers.settle_ms))));
         }
         if let (Phase::Gathering, Some(broke)) = (self.phase, self.breaking.as_ref().filter(|b| b.open)) {
-            at = earlier(at, broke.open_until);
+            at = earlier(at, Some(self.open_until(broke)));
         }
         if let Some(ending) = self.ending.as_ref().filter(|_| !self.busy.is_empty()) {
             at = earlier(at, Some(ending.since.after(self.longest_stop(ending))));

@@ -14,7 +14,7 @@ use super::hints::Hints;
 use super::key::Key;
 use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
-use super::{launch, place};
+use super::{behind, launch, place};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::numa::NumaBinding;
@@ -324,11 +324,12 @@ impl Layers<'_> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(hints: &Hints, meeting: &Meeting) -> Vec<String> {
+    fn ignored(&self, hints: &Hints, meeting: &Meeting) -> Vec<String> {
         let mut all = hints.without_effect(meeting.at.is_some());
         all.extend(meeting.without_effect(hints));
         all.sort();
         all.dedup();
+        all.extend(behind::without_effect(self.args, |key| self.find(key).is_some()));
         all
     }
 }
@@ -410,7 +411,7 @@ impl Settings {
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
             output: OutputSettings::resolve(&layers)?,
             hang: HangSettings::resolve(&layers, facts.at_terminal)?,
-            ignored: Layers::ignored(&hints, &meeting),
+            ignored: layers.ignored(&hints, &meeting),
             hints,
             meeting,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
