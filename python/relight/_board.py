@@ -429,7 +429,7 @@ def _around_backward(original):
         global _after
         words = _hook
         if words is None:
-            return original(*args, **kwargs)
+            words = _page if _page is not None else _nowhere
         words[3] = _base | _backward
         try:
             return original(*args, **kwargs)
