@@ -7,9 +7,11 @@
 mod beats;
 mod boot;
 mod closing;
+mod collected;
 mod control;
 mod direct;
 mod errands;
+mod evidence;
 mod finding;
 mod hooks;
 mod link;
