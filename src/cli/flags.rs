@@ -507,6 +507,8 @@ pub enum Generated {
     Cli,
     /// Of docs/torchrun.md
     Torchrun,
+    /// Of docs/attribution.md
+    Attribution,
 }
 
 /// The definition of a command, built.

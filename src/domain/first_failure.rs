@@ -68,16 +68,21 @@ impl ExitReport {
     /// How likely it is the root: by the table of what failures look like, else by the words for a lost peer.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let told = Standing::of(&self.exit, &self.summary, &self.words);
         match self.evidence.class {
             Some(Class::Cascade) => Standing::PeerLost,
-            Some(Class::Root) if self.evidence.row().is_some_and(|rule| rule.hints.decisive) => Standing::Broken,
+            Some(Class::Root) if self.evidence.row().is_some_and(|rule| rule.hints.decisive) => {
+                Standing::Broken
+            }
             // Who aborts tells why; the other signals strike.
             Some(Class::Root) => match self.exit {
-                ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } | ExitKind::Code(_) | ExitKind::Lost => Standing::Own,
+                ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } | ExitKind::Code(_) | ExitKind::Lost => {
+                    Standing::Own
+                }
                 ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } => Standing::Struck,
             },
-            Some(Class::Confirms | Class::Chatter) | None => told,
+            Some(Class::Confirms | Class::Chatter) | None => {
+                Standing::of(&self.exit, &self.summary, &self.words)
+            }
         }
     }
 

@@ -36,6 +36,7 @@ targets! {
     journal,
     last_words,
     log_pump,
+    patterns,
     run_directory,
     slurm_env,
     torch_store,

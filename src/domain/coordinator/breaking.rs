@@ -291,8 +291,12 @@ impl Coordinator {
     /// What broke the world, as soon as that can be told.
     fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
         let late = broke.open_until.is_some_and(|at| now.boot >= at);
-        // Who is there and not done yet says soon what it knows.
-        if !late && self.awaited(broke.attempt).any(|node| !broke.suspects.contains(node)) {
+        // Who is there and not done yet says soon what it knows; until then it takes one that is no victim.
+        let own = |s: &Seen| {
+            !s.report.ours && !s.report.exit.is_success() && s.report.standing() != Standing::PeerLost
+        };
+        let waits = !late && self.awaited(broke.attempt).any(|node| !broke.suspects.contains(node));
+        if waits && !broke.ends.values().any(own) {
             return None;
         }
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();

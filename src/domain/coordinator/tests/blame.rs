@@ -146,11 +146,14 @@ fn another_life_of_the_agent_tells_that_its_ranks_are_gone() {
 fn where_nobody_is_missing_or_the_failure_is_its_own_nothing_waits() {
     let mut bed = Bed::running(4, 1);
     lost_its_peer(&mut bed, 1);
+    assert!(bed.console().is_empty(), "the others end anyway, and may know more");
+    bed.all_stop(&[]);
     assert_eq!(bed.console()[1], "relight: T restart 1 of 20 on the same nodes");
 
     let mut bed = Bed::running(4, 1);
     link_down(&mut bed, 5);
     lost_its_peer(&mut bed, 1);
+    bed.all_stop(&[5]);
     assert_eq!(bed.console().len(), 2, "a spare is nobody's peer");
 
     let mut bed = Bed::running(4, 1);
