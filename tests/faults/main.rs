@@ -15,6 +15,7 @@ mod support;
 mod attribution;
 mod commit_log;
 mod guarded;
+mod hangs;
 mod journal;
 mod moments;
 mod run;

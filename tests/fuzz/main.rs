@@ -26,6 +26,7 @@ macro_rules! targets {
 
 targets! {
     agent_machine,
+    board,
     coordinator_machine,
     error_file,
     frames,
@@ -39,5 +40,6 @@ targets! {
     patterns,
     run_directory,
     slurm_env,
+    stack_parser,
     torch_store,
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::super::attribution::evidence::{Facts, Spoken, weigh};
 use super::super::exit::ExitKind;
 use super::super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, StoreId};
+use super::super::liveness::watch::Watch;
 use super::super::mutant::Mutant;
 use super::super::note::{NoPlace, Note, Stale};
 use super::super::outbox::Outbox;
-use super::super::record::Record;
+use super::super::record::{Body, Record};
 use super::super::rendezvous;
 use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
@@ -87,6 +88,8 @@ impl Agent {
                 self.os_signal(now, signal, (terminal, user), pid, uid, out);
             }
             Event::Tick => {}
+            Event::Looked { attempt, samples } => self.looked(now, attempt, samples, out),
+            Event::Inspected { attempt, id, ranks, whole } => self.inspected(attempt, id, ranks, whole, out),
         }
     }
 
@@ -193,6 +196,7 @@ impl Agent {
             AgentMsg::PassOn { signal } => self.pass_on(signal, out),
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(code, out),
+            AgentMsg::Inspect { attempt, id } => self.inspect(attempt, id, out),
         }
     }
 
@@ -210,11 +214,14 @@ impl Agent {
         for record in tail {
             // Read already, or a gap that the next Welcome fills.
             let _ = self.ledger.apply(record);
+            self.store_over(record, out);
         }
         if let (Some(offer), true) = (self.offer.clone(), self.offer_op.is_none()) {
             self.send(CoordinatorMsg::Offered(offer), out);
         }
         self.report(now, out);
+        self.watch.tell_again();
+        self.requests.clear();
         if let Some(signal) = self.signals.first() {
             let msg = CoordinatorMsg::Signal { signal, terminal: false, pid: None, uid: None, again: false };
             self.send(msg, out);
@@ -228,6 +235,17 @@ impl Agent {
         if self.ledger.apply(record).is_err() {
             // Something between was lost on the way: the answer to a new Join brings it.
             self.join(now, out);
+        }
+        self.store_over(record, out);
+    }
+
+    /// A node that becomes a spare is not told of the next attempt's start: the record is what it learns of it. Others
+    /// may have ranks still.
+    fn store_over(&mut self, record: &Record, out: &mut Outbox<Effect>) {
+        let Body::Attempt(world) = &record.body else { return };
+        let spare = world.members.iter().all(|member| member.node != self.config.node);
+        if let Some(team) = self.team.as_ref().filter(|team| spare && team.attempt < record.attempt) {
+            out.put(Effect::StoreOver { attempt: team.attempt });
         }
     }
 
@@ -288,6 +306,8 @@ impl Agent {
         }
         self.team = Some(Team { attempt, ranks });
         self.floor = Some(attempt);
+        self.watch = Watch::default();
+        self.requests.clear();
         self.offer = None;
         self.resend = None;
         self.phase = Phase::Spawning;
