@@ -529,6 +529,8 @@ pub enum Generated {
     Cli,
     /// Of docs/torchrun.md
     Torchrun,
+    /// Of docs/attribution.md
+    Attribution,
 }
 
 /// The definition of a command, built.

@@ -68,7 +68,6 @@ impl ExitReport {
     /// How likely it is the root: by the table of what failures look like, else by the words for a lost peer.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let told = Standing::of(&self.exit, &self.summary, &self.words);
         match self.evidence.class {
             Some(Class::Cascade) => Standing::PeerLost,
             Some(Class::Root) if self.evidence.row().is_some_and(|rule| rule.hints.decisive) => {
@@ -81,7 +80,9 @@ impl ExitReport {
                 }
                 ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } | ExitKind::Hung => Standing::Struck,
             },
-            Some(Class::Confirms | Class::Chatter) | None => told,
+            Some(Class::Confirms | Class::Chatter) | None => {
+                Standing::of(&self.exit, &self.summary, &self.words)
+            }
         }
     }
 

@@ -236,7 +236,13 @@ fn choose(
         ExitKind::Signal { no: no @ (SIGKILL | SIGBUS), .. } => broken()
             .or_else(|| near(&|rule| rule.owner == super::Owner::Memory))
             .or_else(|| row(Place::Signal, u32::from(*no))),
-        ExitKind::Signal { no, .. } => broken().or_else(|| row(Place::Signal, u32::from(*no))),
+        ExitKind::Signal { no, .. } => {
+            let struck = row(Place::Signal, u32::from(*no));
+            // Who was asked to end while it was on its way out had a reason of its own.
+            let leaving = spoken.last && struck.as_ref().is_some_and(|c| c.rule.class == Class::Confirms);
+            let own = || said().or_else(|| own().and_then(|rule| Chosen::of(rule, spoken.headline)));
+            broken().or_else(|| leaving.then(own).flatten()).or(struck)
+        }
         ExitKind::Code(0) => row(Place::Code, 0),
         ExitKind::Code(code) => broken()
             .or_else(said)

