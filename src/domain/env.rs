@@ -93,6 +93,8 @@ variables! {
     RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
     RELIGHT_LAST_CALL = Reads "RELIGHT_LAST_CALL": "Default of `--last-call`.";
     RELIGHT_STORE_TIMEOUT = Reads "RELIGHT_STORE_TIMEOUT": "Default of `--store-timeout`.";
+    RELIGHT_HEALTH_CMD = Reads "RELIGHT_HEALTH_CMD": "Default of `--health-cmd`, one command a line.";
+    RELIGHT_HEALTH_TIMEOUT = Reads "RELIGHT_HEALTH_TIMEOUT": "Default of `--health-timeout`.";
     RELIGHT_GRANT = Reads "RELIGHT_GRANT": "Default of `--grant`.";
     RELIGHT_RDZV_STORE = Reads "RELIGHT_RDZV_STORE": "Default of `--rdzv-store`.";
     RELIGHT_SLURM_ENV = Reads "RELIGHT_SLURM_ENV": "Default of `--slurm-env`.";

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::record::{Decision, FirstFailure};
 use super::torch_store::seen::Reach;
@@ -58,6 +59,8 @@ pub enum Replaced {
     FailedTwice,
     /// Its agent is not there.
     Away,
+    /// It was taken out of the run.
+    Evicted,
 }
 
 /// Why an agent has no place with a coordinator.
@@ -463,6 +466,22 @@ pub enum Note {
     UnknownOp {
         /// Its number.
         op: Op,
+    },
+    /// Checks of a node found something.
+    Unhealthy {
+        /// The node.
+        node: NodeName,
+        /// What did not simply pass.
+        results: Vec<CheckResult>,
+    },
+    /// Nodes fail a check and are taken all the same.
+    NoneBlamed {
+        /// They.
+        nodes: Vec<NodeName>,
+        /// Of so many.
+        of: u32,
+        /// Too many fail together; else nobody could take their place.
+        together: bool,
     },
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::health::HealthSpec;
 use super::ids::{NodeName, RunId};
 
 /// How the program is started.
@@ -224,6 +225,9 @@ pub struct RunSpec {
     pub interactive: bool,
     /// The timers.
     pub numbers: Numbers,
+    /// Programs that are asked about a node before ranks start there.
+    #[serde(default)]
+    pub health: HealthSpec,
 }
 
 /// What one node brings.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error_file::Recorded;
 use super::exit::ExitKind;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
 use super::packed;
 use super::record::{Member, Record, Resume};
@@ -154,6 +155,11 @@ pub enum AgentMsg {
         /// Its exit code.
         code: u8,
     },
+    /// Ask the user's programs about this node, once no ranks are left; answered by `Health`.
+    Check {
+        /// The attempt that waits for it.
+        attempt: Attempt,
+    },
 }
 
 /// One rank's end, as its agent reports it.
@@ -275,6 +281,13 @@ pub enum CoordinatorMsg {
     Offered(Offer),
     /// The agent goes.
     Leaving,
+    /// What checks of this node found.
+    Health {
+        /// The attempt that waits for it; none: nobody asked, and somebody should hear of it.
+        attempt: Option<Attempt>,
+        /// The checks.
+        results: Vec<CheckResult>,
+    },
 }
 
 /// Agent to coordinator on the beat connection.
@@ -305,6 +318,8 @@ pub struct Ack {
     pub n: u64,
     /// The rest of the coordinator's authority, in milliseconds, at the send of this acknowledgement.
     pub remaining_ms: u64,
+    /// The coordinator's wall clock, unix milliseconds: tells how far another one is off, and nothing goes by it.
+    pub wall_ms: u64,
 }
 
 /// Supervisor to coordinator.

@@ -74,6 +74,7 @@ impl Agent {
             Event::LeaderSilent { .. } => {}
             Event::Proof(proof) => self.proof = Some(proof),
             Event::Probed { name, won } => self.send(CoordinatorMsg::Probed { name, won }, out),
+            Event::Checked { attempt, results } => self.checked(attempt, results, out),
             Event::RunEnded { code } => self.leave(code, out),
             Event::RanksKilled => {
                 if matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. }) {
@@ -190,6 +191,7 @@ impl Agent {
             AgentMsg::PassOn { signal } => self.pass_on(signal, out),
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(code, out),
+            AgentMsg::Check { attempt } => self.asked_for_health(attempt, out),
         }
     }
 
@@ -212,6 +214,7 @@ impl Agent {
             self.send(CoordinatorMsg::Offered(offer), out);
         }
         self.report(now, out);
+        self.tell_health(out);
         if let Some(signal) = self.signals.first() {
             let msg = CoordinatorMsg::Signal { signal, terminal: false, pid: None, uid: None, again: false };
             self.send(msg, out);
@@ -474,6 +477,7 @@ impl Agent {
         let due = |at: Option<BootTime>| at.is_some_and(|at| now.boot >= at);
         self.kill_without_grant(now, out);
         self.stop_if_quiet(now, out);
+        self.check_if_quiet(out);
         if let Phase::Dirty { retry } = self.phase
             && now.boot >= retry
         {

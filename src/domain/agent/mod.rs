@@ -9,6 +9,7 @@
 //! ranks run on, as long as the grant does.
 
 mod handle;
+mod health;
 pub(super) mod signals;
 mod state;
 mod stop;
@@ -20,6 +21,7 @@ pub use state::{Agent, AgentConfig, AliveRank};
 
 use super::error_file::Recorded;
 use super::exit::ExitKind;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
 use super::spec::Offer;
 use super::time::BootTime;
@@ -119,6 +121,13 @@ pub enum Event {
         /// It was made here.
         won: bool,
     },
+    /// Checks of this node are over.
+    Checked {
+        /// From [`Effect::Check`]; none: nobody asked.
+        attempt: Option<Attempt>,
+        /// What they found.
+        results: Vec<CheckResult>,
+    },
     /// The journal says that the run has ended; its exit code.
     RunEnded {
         /// The exit code.
@@ -183,6 +192,11 @@ pub enum Effect {
     Probe {
         /// Its name.
         name: String,
+    },
+    /// Ask the user's programs about this node; answered by `Checked`, in any case.
+    Check {
+        /// The attempt that waits for it.
+        attempt: Attempt,
     },
     /// Tell the lease machine whose grants count.
     Follow {

@@ -126,6 +126,7 @@ impl Coordinator {
                     peer.offer = Some(offer);
                 }
             }
+            CoordinatorMsg::Health { attempt, results } => self.health_says(from, attempt, results, out),
             CoordinatorMsg::Leaving => {
                 self.busy.remove(from);
                 if let Some(peer) = self.peers.get_mut(from) {
@@ -403,7 +404,7 @@ impl Coordinator {
         let mut added: Vec<NodeName> = Vec::new();
         for (node, peer) in &self.peers {
             while vote.next_if(|other| *other < node).is_some() {}
-            if vote.peek() != Some(&node) && peer.usable() {
+            if vote.peek() != Some(&node) && peer.usable() && !self.ledger.is_evicted(node) {
                 added.push(node.clone());
             }
         }

@@ -14,6 +14,7 @@ mod breaking;
 mod doubt;
 mod elastic;
 mod ending;
+mod gate;
 mod handle;
 mod members;
 mod proof;

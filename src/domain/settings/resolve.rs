@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Facts};
 use super::direct::Meeting;
 use super::file::ConfigFile;
+use super::health::HealthSettings;
 use super::hints::Hints;
 use super::key::Key;
 use super::output::OutputSettings;
@@ -163,6 +164,8 @@ pub struct Settings {
     pub local_addr: Value<Option<String>>,
     /// Who hosts the ranks' rendezvous store.
     pub rdzv_store: Value<StoreHost>,
+    /// Programs that are asked about a node.
+    pub health: HealthSettings,
     /// Prefix, filters and events of what ranks say.
     pub output: OutputSettings,
     /// torchrun's settings of its rendezvous and its agent.
@@ -399,6 +402,7 @@ impl Settings {
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
+            health: HealthSettings::resolve(&layers)?,
             output: OutputSettings::resolve(&layers)?,
             ignored: Layers::ignored(&hints, &meeting),
             hints,
@@ -481,6 +485,7 @@ impl Settings {
             virtual_local_rank: self.virtual_local_rank.value,
             interactive: self.interactive,
             numbers: self.numbers(),
+            health: self.health.spec(),
         }
     }
 

@@ -18,6 +18,7 @@ mod blame;
 mod deciding;
 mod doubt;
 mod elastic;
+mod gate;
 mod members;
 mod proof;
 mod scale;
