@@ -22,6 +22,7 @@ use crate::domain::attribution::evidence::survey;
 use crate::domain::error_file::ErrorNote;
 use crate::domain::exit::ExitKind;
 use crate::domain::guardian::{SignalInfo, ToAgent};
+use crate::domain::health::HealthSpec;
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Slot, Term};
 use crate::domain::last_words::last_words;
 use crate::domain::note::Note;
@@ -101,6 +102,9 @@ pub trait Hooks {
     /// Find out where these ranks stand, with two looks that lie at least so far apart, and say so with
     /// [`Input::Evidence`], in any case and within 5 s. Another look ends the one before.
     fn collect_evidence(&mut self, attempt: Attempt, ranks: Vec<Target>, between: Duration);
+    /// Look whether this node is fit, and say so with `Event::Checked`. With an attempt: ask these programs of the user, each
+    /// of which may take so long; in any case and soon after. Without: whatever can be looked at without them, some time.
+    fn check(&mut self, attempt: Option<Attempt>, programs: HealthSpec);
     /// Whose grants count from here on.
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
     /// An explanation.
@@ -183,6 +187,7 @@ impl<H: Hooks> Driver<H> {
     /// Works until the inbox is closed.
     pub async fn run(mut self, mut inbox: UnboundedReceiver<Input>) {
         self.handle(Event::Begin);
+        self.hooks.check(None, HealthSpec::default());
         loop {
             let input = match earlier(self.agent.deadline(), self.looks.next) {
                 None => inbox.recv().await,
@@ -301,6 +306,7 @@ impl<H: Hooks> Driver<H> {
                 if let Some(event) = self.ends.sweep(event) {
                     self.handle(event);
                 }
+                self.hooks.check(None, HealthSpec::default());
             }
             ProcessEvent::WorkerExited { .. } => {}
             ProcessEvent::FromGuardian(bytes) => match decode::<ToAgent>(&bytes) {
@@ -389,6 +395,10 @@ impl<H: Hooks> Driver<H> {
             Effect::Send(frame) => self.hooks.send(frame),
             Effect::Reach { node, address } => self.hooks.try_reach(node, address),
             Effect::Probe { name } => self.hooks.probe(name),
+            Effect::Check { attempt } => {
+                let programs = self.agent.programs();
+                self.hooks.check(Some(attempt), programs);
+            }
             Effect::Follow { term, leader, previous_dead, forever } => {
                 self.hooks.follow(term, leader, previous_dead, forever);
             }

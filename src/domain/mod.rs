@@ -22,6 +22,7 @@ pub mod failed_box;
 pub mod finding;
 pub mod first_failure;
 pub mod guardian;
+pub mod health;
 pub mod hostlist;
 pub mod ids;
 pub mod last_words;

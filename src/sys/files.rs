@@ -203,6 +203,14 @@ pub fn free_bytes(path: &Path) -> Option<u64> {
     Some(stat.blocks_available().saturating_mul(stat.fragment_size()))
 }
 
+/// Free bytes for an ordinary user on the file system that is mounted at this path, and its size in bytes.
+#[must_use]
+pub fn room(path: &Path) -> Option<(u64, u64)> {
+    let stat = nix::sys::statvfs::statvfs(path).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.fragment_size());
+    Some((bytes(stat.blocks_available()), bytes(stat.blocks())))
+}
+
 /// Ends this process at once, as `kill -9` from outside would.
 pub fn die_now() -> ! {
     let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);

@@ -78,6 +78,7 @@ impl Agent {
             Event::LeaderSilent { .. } => {}
             Event::Proof(proof) => self.proof = Some(proof),
             Event::Probed { name, won } => self.send(CoordinatorMsg::Probed { name, won }, out),
+            Event::Checked { attempt, results } => self.checked(attempt, results, out),
             Event::RunEnded { code } => self.leave(code, out),
             Event::RanksKilled => {
                 if matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. }) {
@@ -197,6 +198,7 @@ impl Agent {
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(code, out),
             AgentMsg::Inspect { attempt, id } => self.inspect(attempt, id, out),
+            AgentMsg::Check { attempt } => self.asked_for_health(attempt, out),
         }
     }
 
@@ -222,6 +224,7 @@ impl Agent {
         self.report(now, out);
         self.watch.tell_again();
         self.requests.clear();
+        self.tell_health(out);
         if let Some(signal) = self.signals.first() {
             let msg = CoordinatorMsg::Signal { signal, terminal: false, pid: None, uid: None, again: false };
             self.send(msg, out);
@@ -497,6 +500,7 @@ impl Agent {
         let due = |at: Option<BootTime>| at.is_some_and(|at| now.boot >= at);
         self.kill_without_grant(now, out);
         self.stop_if_quiet(now, out);
+        self.check_if_quiet(out);
         if let Phase::Dirty { retry } = self.phase
             && now.boot >= retry
         {

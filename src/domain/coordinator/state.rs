@@ -19,6 +19,7 @@ use super::super::time::{BootTime, Now, earlier};
 use super::super::torch_store::seen::Reach;
 use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator, World};
 use super::doubt::Doubt;
+use super::gate::Gate;
 use super::hang::Hang;
 use super::proof::Probe;
 use super::reach::Reached;
@@ -331,6 +332,8 @@ pub struct Coordinator {
     pub(super) resend: Option<BootTime>,
     pub(super) closed_at: Option<BootTime>,
     pub(super) over_said: bool,
+    /// What checks of the nodes found.
+    pub(super) gate: Gate,
     pub(super) next_op: u64,
     pub(super) random: u64,
     /// What ranks say of themselves, and a look into a hang.
@@ -386,6 +389,7 @@ impl Coordinator {
             resend: None,
             closed_at: None,
             over_said: false,
+            gate: Gate::default(),
             next_op: 0,
             random,
             hang: Hang::default(),
@@ -543,6 +547,7 @@ impl Coordinator {
             at = earlier(at, Some(over.after(ms(numbers.lost_ms) + REMOVAL)));
         }
         at = earlier(earlier(at, self.late_at()), self.hang_at());
+        at = earlier(at, self.gate_at());
         at = earlier(at, self.removal.map(|since| since.after(REMOVAL)));
         at = earlier(earlier(at, self.doubts_at()), earlier(self.ask_at(), self.wake));
         earlier(at, self.closed_at.filter(|_| !self.over_said).map(|c| c.after(PARTING)))

@@ -10,6 +10,7 @@ use super::args::{Args, Facts};
 use super::direct::Meeting;
 use super::file::ConfigFile;
 use super::hang::HangSettings;
+use super::health::HealthSettings;
 use super::hints::Hints;
 use super::key::Key;
 use super::output::OutputSettings;
@@ -166,6 +167,8 @@ pub struct Settings {
     pub local_addr: Value<Option<String>>,
     /// Who hosts the ranks' rendezvous store.
     pub rdzv_store: Value<StoreHost>,
+    /// Programs that are asked about a node.
+    pub health: HealthSettings,
     /// Prefix, filters and events of what ranks say.
     pub output: OutputSettings,
     /// What counts as a hang.
@@ -409,6 +412,7 @@ impl Settings {
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
+            health: HealthSettings::resolve(&layers)?,
             output: OutputSettings::resolve(&layers)?,
             hang: HangSettings::resolve(&layers, facts.at_terminal)?,
             ignored: layers.ignored(&hints, &meeting),
@@ -494,6 +498,7 @@ impl Settings {
             interactive: self.interactive,
             numbers: self.numbers(),
             hang: self.hang.spec(),
+            health: self.health.spec(),
         }
     }
 
