@@ -185,6 +185,7 @@ pub(crate) fn status() -> Status {
         agent_process: None,
         rank_processes: Vec::new(),
         reach: None,
+        ranks: Vec::new(),
         restarts: 1,
         max_restarts: Some(3),
         incident: Some(0),

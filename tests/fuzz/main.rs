@@ -26,6 +26,7 @@ macro_rules! targets {
 
 targets! {
     agent_machine,
+    board,
     coordinator_machine,
     error_file,
     frames,
@@ -38,5 +39,6 @@ targets! {
     log_pump,
     run_directory,
     slurm_env,
+    stack_parser,
     torch_store,
 }

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::attribution::evidence::{Facts, Spoken, weigh};
 use super::super::exit::ExitKind;
 use super::super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, StoreId};
+use super::super::liveness::watch::Watch;
 use super::super::mutant::Mutant;
 use super::super::note::{NoPlace, Note, Stale};
 use super::super::outbox::Outbox;
@@ -30,14 +32,16 @@ impl Agent {
             Event::Spawned { op, pid } => self.spawned(now, op, pid, out),
             Event::SpawnFailed { op, errno, what } => {
                 let exit = ExitKind::NeverStarted { errno, what };
+                let evidence = weigh(&exit, &Spoken::default(), &[], Facts::default());
+                let said = Said { evidence, ..Said::default() };
                 match self.seat(op) {
-                    Some(local) => self.ended(now, local, exit, now.boot, Said::default(), out),
+                    Some(local) => self.ended(now, local, exit, now.boot, said, out),
                     None => out.note(Note::UnknownOp { op }),
                 }
             }
-            Event::RankExited { attempt, local_rank, kind, at, summary, words, recorded } => {
+            Event::RankExited { attempt, local_rank, kind, at, summary, words, recorded, evidence } => {
                 if self.team.as_ref().is_some_and(|t| t.attempt == attempt) {
-                    let said = Said { summary, words, recorded };
+                    let said = Said { summary, words, recorded, evidence };
                     self.ended(now, local_rank, kind, at, said, out);
                 } else {
                     out.note(Note::Dropped { stale: Stale::Attempt });
@@ -84,6 +88,8 @@ impl Agent {
                 self.os_signal(now, signal, (terminal, user), pid, uid, out);
             }
             Event::Tick => {}
+            Event::Looked { attempt, samples } => self.looked(now, attempt, samples, out),
+            Event::Inspected { attempt, id, ranks, whole } => self.inspected(attempt, id, ranks, whole, out),
         }
     }
 
@@ -190,6 +196,7 @@ impl Agent {
             AgentMsg::PassOn { signal } => self.pass_on(signal, out),
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(code, out),
+            AgentMsg::Inspect { attempt, id } => self.inspect(attempt, id, out),
         }
     }
 
@@ -213,6 +220,8 @@ impl Agent {
             self.send(CoordinatorMsg::Offered(offer), out);
         }
         self.report(now, out);
+        self.watch.tell_again();
+        self.requests.clear();
         if let Some(signal) = self.signals.first() {
             let msg = CoordinatorMsg::Signal { signal, terminal: false, pid: None, uid: None, again: false };
             self.send(msg, out);
@@ -297,6 +306,8 @@ impl Agent {
         }
         self.team = Some(Team { attempt, ranks });
         self.floor = Some(attempt);
+        self.watch = Watch::default();
+        self.requests.clear();
         self.offer = None;
         self.resend = None;
         self.phase = Phase::Spawning;

@@ -1,11 +1,11 @@
 //! A world breaks: evidence, verdict, and what follows. One incident for each world, however many ranks fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::error_file;
 use super::super::exit::ExitKind;
-use super::super::first_failure::{Seen, Standing, TIE, first_failure};
+use super::super::first_failure::{SETTLE, Seen, Standing, TIE, first_failure};
 use super::super::ids::{Attempt, NodeName, Rank};
 use super::super::mutant::Mutant;
 use super::super::note::Note;
@@ -26,7 +26,7 @@ use super::state::{Breaking, Coordinator, Peer, Phase, Want};
 pub(super) type WorldOf<'a> = (Attempt, &'a [Member]);
 
 /// What broke a world.
-enum What {
+pub(super) enum What {
     /// Ranks failed by themselves.
     Failed,
     /// A node is lost.
@@ -37,6 +37,8 @@ enum What {
     RanOut(NodeName),
     /// A process of an earlier world survived SIGKILL on a node of one that has not begun.
     Dirty(NodeName),
+    /// Its ranks did not advance.
+    Hung,
 }
 
 impl Coordinator {
@@ -103,7 +105,7 @@ impl Coordinator {
     }
 
     /// A world breaks once.
-    fn may_break(&self, attempt: Attempt) -> bool {
+    pub(super) fn may_break(&self, attempt: Attempt) -> bool {
         let current = self.ledger.attempt() == Some(attempt);
         let again = self.broken >= Some(attempt) && !self.config.mutants.has(Mutant::ChargeTwice);
         current && !again && self.ending.is_none() && !self.is_closed() && self.phase != Phase::Electing
@@ -145,7 +147,7 @@ impl Coordinator {
         self.break_world(now, What::Gone(node), out);
     }
 
-    fn break_world(&mut self, now: Now, what: What, out: &mut Outbox<Effect>) {
+    pub(super) fn break_world(&mut self, now: Now, what: What, out: &mut Outbox<Effect>) {
         let Some(attempt) = self.ledger.attempt() else { return };
         if let Some(old) = self.breaking.take() {
             self.settling.push(old);
@@ -159,14 +161,14 @@ impl Coordinator {
                 let members = self.ledger.world().map_or(&[][..], |w| &w.members);
                 self.blame(now, (attempt, members), &ends.values().cloned().collect::<Vec<_>>())
             }
+            What::Hung => (self.hung(), now.boot),
             What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
-        let suspects = match &first {
-            Some(first) if lost_its_peer(first) => self.missing(attempt),
-            _ => BTreeSet::new(),
-        };
-        let open = !suspects.is_empty();
+        let victim = first.as_ref().is_some_and(|first| lost_its_peer(first, &ends));
+        let suspects = if victim { self.missing(attempt) } else { BTreeSet::new() };
+        let open = victim && self.awaited(attempt).next().is_some();
+        let until = if suspects.is_empty() { now.boot.after(SETTLE) } else { self.open_until(now) };
         let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
         self.breaking = Some(Breaking {
             incident,
@@ -177,7 +179,7 @@ impl Coordinator {
             first: first.filter(|_| !open),
             lost: match &what {
                 What::Lost(node) => vec![node.clone()],
-                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => Vec::new(),
+                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) | What::Hung => Vec::new(),
             },
             dirty: match &what {
                 What::Dirty(node) => Some(node.clone()),
@@ -185,13 +187,14 @@ impl Coordinator {
             },
             verdict: None,
             suspects,
-            open_until: open.then(|| self.open_until(now)),
+            open_until: open.then_some(until),
             open,
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
             reach: self.take_reach(attempt),
-            found: Default::default(),
+            found: self.hang.take_found(),
+            heard: false,
         });
         self.phase = Phase::Gathering;
         if !open {
@@ -211,6 +214,13 @@ impl Coordinator {
             busy && self.peers.get(&m.node).is_some_and(|p| p.incarnation == m.incarnation && !there(p))
         });
         missing.map(|m| m.node.clone()).collect()
+    }
+
+    /// Members that may have ranks of this attempt, those that are lost left out: they will say how those ended.
+    fn awaited(&self, attempt: Attempt) -> impl Iterator<Item = &NodeName> {
+        let busy = self.busy.iter().filter(move |(_, busy)| busy.attempt == attempt);
+        let there = |node: &NodeName| self.peers.get(node).is_some_and(|p| !p.lost && !p.left);
+        busy.map(|(node, _)| node).filter(move |node| there(node) && !self.is_another(node))
     }
 
     /// By then a member that is missing is lost, or it has a connection again.
@@ -247,7 +257,13 @@ impl Coordinator {
             }
             return;
         }
-        if self.opening() || !broke.first.as_ref().is_some_and(lost_its_peer) {
+        if self.opening() {
+            return;
+        }
+        if broke.stopped.is_some() && !broke.heard {
+            return self.all_heard(now, out);
+        }
+        if !broke.first.as_ref().is_some_and(|first| lost_its_peer(first, &broke.ends)) {
             return;
         }
         if let Some(node) = broke.lost.first().cloned() {
@@ -261,14 +277,32 @@ impl Coordinator {
         }
     }
 
-    /// What broke the world, as soon as that can be told.
-    fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
+    /// Everybody has said how its ranks ended: what was decided in haste is looked at again, once.
+    fn all_heard(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let Some(broke) = &mut self.breaking else { return };
+        broke.heard = true;
+        let Some(broke) = self.breaking.as_ref().filter(|broke| broke.first.is_some()) else { return };
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         let first = self.blame(now, broke.world(), &ends).0;
-        if first.as_ref().is_some_and(|f| !lost_its_peer(f)) {
+        let changed = first.as_ref().map(|f| f.rank) != broke.first.as_ref().map(|f| f.rank)
+            || self.attribute(broke) != broke.found;
+        if changed && first.is_some() {
+            self.decide_again(now, &What::Failed, first, out);
+        }
+    }
+
+    /// What broke the world, as soon as that can be told.
+    fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
+        let late = broke.open_until.is_some_and(|at| now.boot >= at);
+        // Who is there and not done yet says soon what it knows.
+        if !late && self.awaited(broke.attempt).any(|node| !broke.suspects.contains(node)) {
+            return None;
+        }
+        let ends: Vec<Seen> = broke.ends.values().cloned().collect();
+        let first = self.blame(now, broke.world(), &ends).0;
+        if first.as_ref().is_some_and(|f| !lost_its_peer(f, &broke.ends)) {
             return Some((What::Failed, first));
         }
-        let late = broke.open_until.is_some_and(|at| now.boot >= at);
         if !late && broke.suspects.iter().any(|n| self.is_suspect(broke, n)) {
             return None;
         }
@@ -295,6 +329,7 @@ impl Coordinator {
 
     /// Decides what follows from the world that broke last, or decides it again.
     fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
+        self.find(now);
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
@@ -310,7 +345,7 @@ impl Coordinator {
             spares,
             found: &found,
         };
-        let verdict = policy::decide(&self.ledger, &broken);
+        let verdict = self.or_stop(what, policy::decide(&self.ledger, &broken));
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
             out.note(Note::Decided {
@@ -371,6 +406,8 @@ impl Coordinator {
         out: &mut Outbox<Effect>,
     ) {
         match (what, first) {
+            // What was found was said.
+            (What::Hung, Some(_)) => {}
             (_, Some(first)) => {
                 let ranks = self.ledger.world().map_or(0, |w| rendezvous::world_size(&w.members));
                 let stopped = ranks.saturating_sub(1);
@@ -384,7 +421,7 @@ impl Coordinator {
                 out.note(Note::GrantRanOut { node: node.clone(), attempt, incident, own });
             }
             // The loss itself was said when it was noticed.
-            (What::Lost(_) | What::Failed | What::Dirty(_), None) => {}
+            (What::Lost(_) | What::Failed | What::Dirty(_) | What::Hung, None) => {}
         }
     }
 
@@ -426,11 +463,16 @@ impl Coordinator {
 
     fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
-        let settled = if broke.first.is_some() { self.blame(now, broke.world(), &ends).0 } else { None };
+        // "First to exit" is the culprit of a crash, never of a hang.
+        let hung = broke.first.as_ref().is_some_and(|first| first.exit == ExitKind::Hung);
+        let found = if hung { broke.found.clone() } else { self.attribute(broke) };
+        let found = if found.confidence >= broke.found.confidence { found } else { broke.found.clone() };
+        let crashed = broke.first.as_ref().filter(|_| !hung);
+        let settled = crashed.and_then(|_| self.blame(now, broke.world(), &ends).0);
         let first = settled.or_else(|| broke.first.clone());
         // The loss of a node explains the ranks that lost their peers, whoever was heard first.
         let blames = self.config.mutants.has(Mutant::BlameVictim);
-        let first = first.filter(|f| blames || broke.lost.is_empty() || !lost_its_peer(f));
+        let first = first.filter(|f| blames || broke.lost.is_empty() || !lost_its_peer(f, &broke.ends));
         let root = first.as_ref().map(|f| f.rank);
         let victims = ends.iter().filter(|s| Some(s.rank) != root).map(|s| Victim {
             rank: s.rank,
@@ -450,7 +492,7 @@ impl Coordinator {
             decision: broke.verdict.as_ref().map_or(Decision::Restart, |v| v.decision.clone()),
             stopped_ms: ms(broke.stopped.unwrap_or(now.boot)),
             running_ms: broke.running.map(ms),
-            verdict: broke.found.clone(),
+            verdict: found,
         }
     }
 }
@@ -493,7 +535,10 @@ fn others(now: Now, world: WorldOf<'_>, root: Option<Rank>, ends: &[Seen]) -> Ve
     listed.map(brief).collect()
 }
 
-fn lost_its_peer(first: &FirstFailure) -> bool {
+fn lost_its_peer(first: &FirstFailure, ends: &BTreeMap<Rank, Seen>) -> bool {
+    if let Some(end) = ends.get(&first.rank) {
+        return end.report.standing() == Standing::PeerLost;
+    }
     // Without words of its own the summary only says how it ended.
     let summary = if first.summary == first.exit.evidence("") { "" } else { &first.summary };
     Standing::of(&first.exit, summary, &first.words) == Standing::PeerLost
@@ -516,6 +561,8 @@ fn incident_why(incident: &Incident, dirty: Option<&NodeName>) -> Vec<String> {
 fn summary(report: &ExitReport) -> String {
     match &report.exit {
         ExitKind::Code(0) => "ended with exit code 0 while its peers still ran".to_owned(),
+        // What was measured, or said in other words than an exception's, explains a signal or a code.
+        exit if report.summary.is_empty() => exit.evidence(&report.evidence.explains()),
         exit => exit.evidence(&report.summary),
     }
 }
