@@ -1,12 +1,8 @@
-//! What was typed and changes nothing. Beside hints of torchrun's that nobody needs these are options of the launcher
-//! among the arguments of the program: torchrun passes them on without a word, and the program is started as if they had
-//! not been typed.
+//! Options of the launcher among the arguments of the program: torchrun passes them on without a word, and the program
+//! is started as if they had not been typed.
 
 use super::args::Args;
-use super::direct::Meeting;
-use super::hints::Hints;
 use super::key::Key;
-use super::resolve::Layers;
 
 /// Those that hardly a program has for its own.
 const OURS: [Key; 8] = [
@@ -20,18 +16,8 @@ const OURS: [Key; 8] = [
     Key::RdzvConf,
 ];
 
-/// All of it, as people are told.
-pub(super) fn ignored(layers: &Layers<'_>, hints: &Hints, meeting: &Meeting) -> Vec<String> {
-    let mut all = hints.without_effect(meeting.at.is_some());
-    all.extend(meeting.without_effect(hints));
-    all.sort();
-    all.dedup();
-    all.extend(without_effect(layers.args, |key| layers.find(key).is_some()));
-    all
-}
-
 /// What stands behind the program, is no option of the launcher there, and was said nowhere else, as people are told.
-fn without_effect(args: &Args, is_given: impl Fn(Key) -> bool) -> Vec<String> {
+pub(super) fn without_effect(args: &Args, is_given: impl Fn(Key) -> bool) -> Vec<String> {
     let Some(program) = &args.program else { return Vec::new() };
     let program = program.rsplit('/').next().unwrap_or(program);
     let words = args.args.iter().take_while(|word| *word != "--");
