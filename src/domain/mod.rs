@@ -35,6 +35,7 @@ pub mod numa;
 pub mod outbox;
 pub mod packed;
 pub mod policy;
+pub mod port_conflict;
 pub mod record;
 pub mod rendezvous;
 pub mod settings;

@@ -3,8 +3,10 @@
 //! then the default.
 
 mod args;
+mod behind;
 mod direct;
 mod file;
+mod hang;
 mod health;
 mod hints;
 mod key;
@@ -18,6 +20,7 @@ mod value;
 pub use args::{Args, Facts};
 pub use direct::{At, Meeting};
 pub use file::{ConfigFile, FileError, Line};
+pub use hang::HangSettings;
 pub use health::HealthSettings;
 pub use hints::{Backend, Conf, Endpoint, Hints};
 pub use key::Key;

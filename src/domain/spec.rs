@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::health::HealthSpec;
 use super::ids::{NodeName, RunId};
+use super::liveness::limits::HangSpec;
 
 /// How the program is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,6 +226,9 @@ pub struct RunSpec {
     pub interactive: bool,
     /// The timers.
     pub numbers: Numbers,
+    /// What counts as a hang, and what is done about it.
+    #[serde(default)]
+    pub hang: HangSpec,
     /// Programs that are asked about a node before ranks start there.
     #[serde(default)]
     pub health: HealthSpec,

@@ -32,7 +32,7 @@ fn a_node_that_is_fit_one_that_is_not_and_one_of_which_nobody_can_tell() {
     );
     insta::assert_snapshot!(
         "check_late",
-        shown(&home, &["check", "--health-cmd=sleep 1000", "--health-timeout=200ms"])
+        shown(&home, &["check", "--health-cmd=while :; do :; done", "--health-timeout=200ms"])
     );
     insta::assert_snapshot!("check_json", shown(&home, &["check", "--json", "--health-cmd", bad]));
 }

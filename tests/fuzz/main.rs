@@ -26,6 +26,7 @@ macro_rules! targets {
 
 targets! {
     agent_machine,
+    board,
     coordinator_machine,
     error_file,
     frames,
@@ -36,6 +37,7 @@ targets! {
     journal,
     last_words,
     log_pump,
+    patterns,
     run_directory,
     slurm_env,
     stack_parser,

@@ -10,6 +10,7 @@
 
 mod handle;
 mod health;
+mod liveness;
 pub(super) mod signals;
 mod state;
 mod stop;
@@ -19,10 +20,13 @@ mod tests;
 pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};
 
+use super::attribution::evidence::Evidence;
+use super::board::Sample;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
+use super::liveness::evidence::RankEvidence;
 use super::spec::Offer;
 use super::time::BootTime;
 use super::torch_store::seen::Reach;
@@ -71,6 +75,8 @@ pub enum Event {
         words: String,
         /// It left an error file that can be read.
         recorded: Option<Recorded>,
+        /// What its end is worth.
+        evidence: Evidence,
     },
     /// Everything below the agent that is no worker was killed and reaped.
     Swept {
@@ -150,6 +156,24 @@ pub enum Event {
     },
     /// The deadline passed.
     Tick,
+    /// One look at the pages of the ranks that [`Agent::watches`] names.
+    Looked {
+        /// Their attempt.
+        attempt: Attempt,
+        /// What each page says; none: nobody has claimed it.
+        samples: Vec<(LocalRank, Option<Sample>)>,
+    },
+    /// From [`Effect::Inspect`]: what could be collected.
+    Inspected {
+        /// The attempt.
+        attempt: Attempt,
+        /// From the effect.
+        id: u64,
+        /// Of each rank; their pages and silences are put in by the machine.
+        ranks: Vec<RankEvidence>,
+        /// Nothing more comes; else it is a first glance that shows something.
+        whole: bool,
+    },
 }
 
 /// One rank to spawn.
@@ -236,6 +260,12 @@ pub enum Effect {
         /// In milliseconds: what lives longer is a survivor.
         patience_ms: u64,
     },
+    /// There is a world after this attempt, and this node is not in it: if it hosts the attempt's store, that is to be closed
+    /// when nobody is connected any more.
+    StoreOver {
+        /// The attempt.
+        attempt: Attempt,
+    },
     /// Hold a fresh port open for the next rank 0; answered by `OfferReady` or `OfferFailed`.
     OpenOffer {
         /// Comes back with the answer.
@@ -243,4 +273,13 @@ pub enum Effect {
     },
     /// Tell the guardian, and go.
     Exit(u8),
+    /// Collect what the kernel and their interpreters say of these ranks; answered by `Inspected`, soon.
+    Inspect {
+        /// The attempt.
+        attempt: Attempt,
+        /// Comes back with the answer.
+        id: u64,
+        /// The ranks that live.
+        ranks: Vec<AliveRank>,
+    },
 }

@@ -3,11 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::attribution::evidence::Evidence;
+use super::super::board::Request;
 use super::super::error_file::Recorded;
 use super::super::exit::ExitKind;
 use super::super::health::HealthSpec;
 use super::super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, StoreId, Term};
 use super::super::ledger::Ledger;
+use super::super::liveness::limits::Learned;
+use super::super::liveness::watch::Watch;
 use super::super::mutant::Mutants;
 use super::super::outbox::{Machine, Outbox};
 use super::super::spec::{NodeSpec, Numbers, Offer, RunSpec};
@@ -68,7 +72,9 @@ pub(super) struct Local {
     pub(super) rank: Rank,
     pub(super) pid: u32,
     pub(super) life: Life,
-    /// We sent it a signal that may end it.
+    /// When we first sent it a signal that may end it.
+    pub(super) asked: Option<BootTime>,
+    /// It ended after that, or because nothing may run any more.
     pub(super) ours: bool,
 }
 
@@ -78,6 +84,7 @@ pub(super) struct Said {
     pub(super) summary: String,
     pub(super) words: String,
     pub(super) recorded: Option<Recorded>,
+    pub(super) evidence: Evidence,
 }
 
 /// Where a rank is in its life.
@@ -180,6 +187,12 @@ pub struct Agent {
     /// Checks of this node.
     pub(super) health: Health,
     pub(super) next_op: u64,
+    /// The pages of the ranks of the newest attempt.
+    pub(super) watch: Watch,
+    /// What the coordinator was told of their times.
+    pub(super) told: Learned,
+    /// What ranks asked for last.
+    pub(super) requests: BTreeMap<LocalRank, Request>,
 }
 
 impl Agent {
@@ -218,6 +231,9 @@ impl Agent {
             mourn: None,
             health: Health::default(),
             next_op: 0,
+            watch: Watch::default(),
+            told: Learned::default(),
+            requests: BTreeMap::new(),
         }
     }
 
@@ -296,6 +312,7 @@ impl Agent {
                 summary: said.summary.clone(),
                 words: said.words.clone(),
                 recorded: said.recorded,
+                evidence: said.evidence.clone(),
             }),
             Life::Spawning | Life::Alive => None,
         }

@@ -4,4 +4,7 @@
 
 pub mod evidence;
 pub mod flight;
+pub mod limits;
 pub mod stack;
+pub mod vote;
+pub mod watch;

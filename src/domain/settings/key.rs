@@ -85,6 +85,8 @@ pub enum Key {
     SlurmEnv,
     /// Which GPUs of its node a rank sees.
     GpuVisibility,
+    /// Whether scripts that do not know of the heartbeat board feed it.
+    HeartbeatHooks,
     /// This machine's number outside Slurm.
     NodeRank,
     /// Where machines outside Slurm meet.
@@ -95,11 +97,19 @@ pub enum Key {
     SecretFile,
     /// Nothing does.
     Insecure,
+    /// Silence of a rank that is a hang.
+    HeartbeatTimeout,
+    /// The same for phases and sections by name.
+    PhaseTimeout,
+    /// What is done about a hang.
+    HangAction,
+    /// The shortest limit that is learned.
+    HangFloor,
 }
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 50] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -126,6 +136,10 @@ impl Key {
         Self::JoinTimeout,
         Self::LastCall,
         Self::StoreTimeout,
+        Self::HeartbeatTimeout,
+        Self::PhaseTimeout,
+        Self::HangAction,
+        Self::HangFloor,
         Self::Grant,
         Self::HealthCmd,
         Self::HealthTimeout,
@@ -140,6 +154,7 @@ impl Key {
         Self::LogsSpecs,
         Self::SlurmEnv,
         Self::GpuVisibility,
+        Self::HeartbeatHooks,
         Self::NodeRank,
         Self::MasterAddr,
         Self::MasterPort,
@@ -191,11 +206,16 @@ impl Key {
             Self::LogsSpecs => "logs-specs",
             Self::SlurmEnv => "slurm-env",
             Self::GpuVisibility => "gpu-visibility",
+            Self::HeartbeatHooks => "heartbeat-hooks",
             Self::NodeRank => "node-rank",
             Self::MasterAddr => "master-addr",
             Self::MasterPort => "master-port",
             Self::SecretFile => "secret-file",
             Self::Insecure => "insecure",
+            Self::HeartbeatTimeout => "heartbeat-timeout",
+            Self::PhaseTimeout => "phase-timeout",
+            Self::HangAction => "hang-action",
+            Self::HangFloor => "hang-floor",
         }
     }
 
@@ -245,11 +265,16 @@ impl Key {
             Self::LogsSpecs => &[],
             Self::SlurmEnv => &[env::RELIGHT_SLURM_ENV],
             Self::GpuVisibility => &[env::RELIGHT_GPU_VISIBILITY],
+            Self::HeartbeatHooks => &[env::RELIGHT_HEARTBEAT_HOOKS],
             Self::NodeRank => &[env::PET_NODE_RANK],
             Self::MasterAddr => &[env::PET_MASTER_ADDR],
             Self::MasterPort => &[env::PET_MASTER_PORT],
             Self::SecretFile => &[env::RELIGHT_SECRET_FILE],
             Self::Insecure => &[],
+            Self::HeartbeatTimeout => &[env::RELIGHT_HEARTBEAT_TIMEOUT],
+            Self::PhaseTimeout => &[env::RELIGHT_PHASE_TIMEOUT],
+            Self::HangAction => &[env::RELIGHT_HANG_ACTION],
+            Self::HangFloor => &[env::RELIGHT_HANG_FLOOR],
         }
     }
 

@@ -9,12 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Facts};
 use super::direct::Meeting;
 use super::file::ConfigFile;
+use super::hang::HangSettings;
 use super::health::HealthSettings;
 use super::hints::Hints;
 use super::key::Key;
 use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
-use super::{launch, place};
+use super::{behind, launch, place};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::numa::NumaBinding;
@@ -104,6 +105,8 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
         ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
         ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
+        ValueProblem::NotOneOf(_) if place.key == Key::HangAction => meant(&["restart", "warn", "stop", "off"]),
+        ValueProblem::NotOneOf(_) if place.key == Key::HeartbeatHooks => meant(&["on", "off"]),
         ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
         ValueProblem::NotANumber if place.key == Key::MaxRestarts => meant(&["unlimited"]),
@@ -168,12 +171,16 @@ pub struct Settings {
     pub health: HealthSettings,
     /// Prefix, filters and events of what ranks say.
     pub output: OutputSettings,
+    /// What counts as a hang.
+    pub hang: HangSettings,
     /// torchrun's settings of its rendezvous and its agent.
     pub hints: Hints,
     /// What ranks see of Slurm, in a job.
     pub slurm_env: Value<SlurmEnv>,
     /// Which GPUs of its node a rank sees.
     pub gpus: Value<GpuVisibility>,
+    /// Scripts that do not know of the heartbeat board feed it by hooks in torch.
+    pub heartbeat_hooks: Value<bool>,
     /// CPUs of one rank: `OMP_NUM_THREADS` where nobody sets it.
     pub threads: Option<u32>,
     /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
@@ -244,6 +251,8 @@ pub struct NodeContext {
     pub slurm_env: SlurmEnv,
     /// Which GPUs a rank sees.
     pub gpus: GpuVisibility,
+    /// Ranks get the start-up module whose hooks feed the heartbeat board.
+    pub heartbeat_hooks: bool,
     /// Names that were given and have no effect: said once.
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
@@ -318,11 +327,12 @@ impl Layers<'_> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(hints: &Hints, meeting: &Meeting) -> Vec<String> {
+    fn ignored(&self, hints: &Hints, meeting: &Meeting) -> Vec<String> {
         let mut all = hints.without_effect(meeting.at.is_some());
         all.extend(meeting.without_effect(hints));
         all.sort();
         all.dedup();
+        all.extend(behind::without_effect(self.args, |key| self.find(key).is_some()));
         all
     }
 }
@@ -404,11 +414,13 @@ impl Settings {
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
             health: HealthSettings::resolve(&layers)?,
             output: OutputSettings::resolve(&layers)?,
-            ignored: Layers::ignored(&hints, &meeting),
+            hang: HangSettings::resolve(&layers, facts.at_terminal)?,
+            ignored: layers.ignored(&hints, &meeting),
             hints,
             meeting,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
             gpus: layers.get(Key::GpuVisibility, launch::gpus, || (GpuVisibility::All, ""))?,
+            heartbeat_hooks: layers.get(Key::HeartbeatHooks, launch::hooks, || (true, ""))?,
             program: args.program.clone().unwrap_or_default(),
             args: args.args.clone(),
             job: by_job.map(str::to_owned),
@@ -485,6 +497,7 @@ impl Settings {
             virtual_local_rank: self.virtual_local_rank.value,
             interactive: self.interactive,
             numbers: self.numbers(),
+            hang: self.hang.spec(),
             health: self.health.spec(),
         }
     }
@@ -533,6 +546,7 @@ impl Settings {
             threads: self.threads,
             slurm_env: self.slurm_env.value,
             gpus: self.gpus.value,
+            heartbeat_hooks: self.heartbeat_hooks.value,
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,

@@ -19,6 +19,7 @@ mod deciding;
 mod doubt;
 mod elastic;
 mod gate;
+mod hang;
 mod members;
 mod proof;
 mod scale;
@@ -290,6 +291,7 @@ pub(super) fn report(local: u32, exit: ExitKind, summary: &str) -> ExitReport {
         summary: summary.into(),
         words: String::new(),
         recorded: None,
+        evidence: Default::default(),
     }
 }
 
