@@ -82,7 +82,7 @@ pub const OPTIONS: &[Row] = rows! {
     Better "--local-addr": "An IP address, never a name that others cannot look up.";
     WithoutEffect "--logs-specs default": "What relight does.";
     Refused "--logs-specs PLUGIN": "relight cannot load a Python plug-in.";
-    Better "--numa-binding": "node, socket, exclusive or core-complex by torch's rules, without numactl; the memory follows the first touch. Without a GPU ranks are spread over the NUMA nodes.";
+    Better "--numa-binding": "node, socket, exclusive or core-complex by torch's rules, without numactl; the memory follows the first touch. Without a GPU ranks are spread over the NUMA nodes. Tested on descriptions of machines; none with GPUs was at hand.";
     Better "--signals-to-handle": "TERM, INT, HUP and QUIT stop a run whatever it says, USR1 and USR2 always go to the ranks that handle them, without an end. A name that is no signal is warned of.";
     Better "--shutdown-timeout": "For every stop: at the end, for a restart, when another node failed. A second signal does not wait. A fraction and a unit may be given.";
     Same "--virtual-local-rank": "LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES (HIP_VISIBLE_DEVICES) names the rank's own GPU. Too few GPUs is refused before the start.";

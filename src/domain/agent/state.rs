@@ -72,7 +72,9 @@ pub(super) struct Local {
     pub(super) rank: Rank,
     pub(super) pid: u32,
     pub(super) life: Life,
-    /// We sent it a signal that may end it.
+    /// When we first sent it a signal that may end it.
+    pub(super) asked: Option<BootTime>,
+    /// It ended after that, or because nothing may run any more.
     pub(super) ours: bool,
 }
 

@@ -190,3 +190,49 @@ fn programs_are_asked_when_no_rank_is_left() {
     assert_eq!(answers(&tell(&mut agent, at(29), mended())), 1, "it is over");
     assert_eq!(answers(&tell(&mut agent, at(30), mended())), 0);
 }
+
+/// The last words of a rank are read before the agent hears of its end: the order to stop may come in between, because of a
+/// victim elsewhere.
+#[test]
+fn a_rank_that_ended_before_it_was_asked_to_is_evidence() {
+    use super::super::wire::{StopOrder, StopWhy};
+    for (ended_at, killed_by_guardian, want) in
+        [(49, false, false), (50, false, true), (80, false, true), (49, true, true)]
+    {
+        let mut agent = running(RunSpec { run_id: RunId::new("r"), max_nodes: 1, ..RunSpec::default() });
+        let order = StopOrder { signal: 15, grace_ms: 2_000 };
+        let stop = AgentMsg::Stop { attempt: Attempt(0), order, why: StopWhy::Restart };
+        tell(&mut agent, at(50), Event::Recv(ToAgent { term: Term(1), n: 9, msg: stop }));
+        if killed_by_guardian {
+            tell(&mut agent, at(60), Event::RanksKilled);
+        }
+        let exited = Event::RankExited {
+            attempt: Attempt(0),
+            local_rank: LocalRank(0),
+            kind: ExitKind::Signal { no: 9, core: false },
+            at: BootTime::from_millis(ended_at),
+            summary: String::new(),
+            words: String::new(),
+            recorded: None,
+        };
+        let mut effects = tell(&mut agent, at(90), exited);
+        let op = effects.iter().find_map(|effect| match effect {
+            Effect::Sweep { op, .. } => Some(*op),
+            _ => None,
+        });
+        if let Some(op) = op.or(Some(Op(0)).filter(|_| killed_by_guardian)) {
+            // With the guardian's word the sweep began before: any number is tried until one is the sweep's.
+            for op in if killed_by_guardian { (0..20).map(Op).collect() } else { vec![op] } {
+                effects.extend(tell(&mut agent, at(95), Event::Swept { op, survivors: Vec::new() }));
+            }
+        }
+        let told = effects.iter().find_map(|effect| match effect {
+            Effect::Send(frame) => match &frame.msg {
+                CoordinatorMsg::Stopped { exits, .. } => exits.first().map(|exit| exit.ours),
+                _ => None,
+            },
+            _ => None,
+        });
+        assert_eq!(told, Some(want), "ended at {ended_at}, by its guardian: {killed_by_guardian}");
+    }
+}
