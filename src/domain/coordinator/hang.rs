@@ -12,7 +12,7 @@ use super::super::exit::ExitKind;
 use super::super::exit_code;
 use super::super::ids::{Attempt, LocalRank, NodeName, Rank};
 use super::super::liveness::evidence::RankEvidence;
-use super::super::liveness::limits::{HangAction, Learned, Pause};
+use super::super::liveness::limits::{HangAction, Learned, Pause, has_leave};
 use super::super::liveness::vote::{self, Finding, Vote};
 use super::super::liveness::watch::{Back, RankProgress, Silence};
 use super::super::note::Note;
@@ -217,7 +217,8 @@ impl Coordinator {
         }
         let beginning = |s: &Silence| !s.explicit && !s.kills;
         for (rank, silence) in silent {
-            if beginning(&silence) && self.hang.warned {
+            let warns = self.config.spec.hang.action == HangAction::Warn && self.hang.silent.contains(&rank);
+            if warns || (beginning(&silence) && self.hang.warned) {
                 continue;
             }
             self.hang.warned |= beginning(&silence);
@@ -244,11 +245,16 @@ impl Coordinator {
         let members = self.ledger.world().map_or(&[][..], |w| &w.members);
         let asked: BTreeSet<NodeName> = members
             .iter()
-            .filter(|m| self.peers.get(&m.node).is_some_and(|p| p.heard()) && !self.finished.contains(&m.node))
+            .filter(|m| {
+                self.peers.get(&m.node).is_some_and(|p| p.heard()) && !self.finished.contains(&m.node)
+            })
             .map(|m| m.node.clone())
             .collect();
         let node = members.iter().find(|m| {
-            self.firsts.1.get(&m.node).is_some_and(|(first, n)| (first.0..first.0.saturating_add(*n)).contains(&rank.0))
+            self.firsts
+                .1
+                .get(&m.node)
+                .is_some_and(|(first, n)| (first.0..first.0.saturating_add(*n)).contains(&rank.0))
         });
         let node = node.map(|m| m.node.clone()).unwrap_or_default();
         let silent = Duration::from_millis(silence.silent_ms);
@@ -357,17 +363,27 @@ impl Coordinator {
             return false;
         }
         if explicit {
-            return last;
+            return last && (finding.decisive || !self.is_excused(look));
         }
         if !kills || finding.spared.is_some() {
             return false;
         }
         // A rank that never beat says nothing of its progress.
-        let silent = |evidence: &RankEvidence| evidence.sample.is_none() || evidence.silent_ms >= limit_ms / 2;
+        let silent =
+            |evidence: &RankEvidence| evidence.sample.is_none() || evidence.silent_ms >= limit_ms / 2;
         let culprits: BTreeSet<Rank> = finding.verdict.culprits.iter().map(|(rank, _)| *rank).collect();
         let of = |rank: &Rank| finding.decisive && !culprits.contains(rank);
         let nobody_advances = look.answers.iter().all(|(rank, _, evidence)| of(rank) || silent(evidence));
         nobody_advances && (finding.corroborated || last)
+    }
+
+    /// Others are given more time, and who is silent may wait for them.
+    fn is_excused(&self, look: &Look) -> bool {
+        let hang = &self.config.spec.hang;
+        look.answers.iter().any(|(rank, _, evidence)| {
+            let leave = |sample| has_leave(hang, sample, evidence.silent_ms);
+            !self.hang.silent.contains(rank) && evidence.sample.as_ref().is_some_and(leave)
+        })
     }
 
     /// What follows where nothing is ended.
@@ -377,7 +393,11 @@ impl Coordinator {
             return "nothing is done (--hang-action warn)".to_owned();
         }
         if !silence.kills {
-            return "nothing is done before the first step (--phase-timeout init=SEC gives it a limit)".to_owned();
+            return "nothing is done before the first step (--phase-timeout init=SEC gives it a limit)"
+                .to_owned();
+        }
+        if silence.explicit {
+            return "waiting: another rank is given more time".to_owned();
         }
         match (&finding.spared, silence.end_ms) {
             (Some(why), _) => format!("nothing is done: {why}"),
