@@ -1,6 +1,7 @@
 //! The ranks' rendezvous store on this node: listened for with the offer, opened with the attempt, closed when the next
-//! attempt is started here or the agent goes. So it outlives the ranks of its attempt on every node: the coordinator starts
-//! an attempt when nobody has a rank of an older one.
+//! attempt is started here or the agent goes; where the next one is without this node, when nobody is connected any more.
+//! So it outlives the ranks of its attempt on every node: the coordinator starts an attempt when nobody has a rank of an
+//! older one.
 
 use std::io;
 use std::net::IpAddr;
@@ -11,16 +12,22 @@ use super::driver::Input;
 use super::start::Refused;
 use crate::domain::errno::errno_name;
 use crate::domain::ids::{Attempt, Rank, Slot};
+use crate::domain::port_conflict;
 use crate::domain::rendezvous;
 use crate::domain::torch_store::seen::Place;
 use crate::domain::wire::World;
+use crate::sys::port::PortHold;
 use crate::sys::process::{nofile, raise_nofile};
 use crate::sys::spawn::Nofile;
-use crate::torch_store::{Fault, Limits, Listening, Opening, Server, Told, files, listen, room};
+use crate::torch_store::{
+    COUNT_AFTER, Fault, Limits, Listening, MOST_BUFFERED, Opening, Server, Told, files, listen, room,
+};
 
 /// Files that an agent has open beside its store's: its own, and of each rank.
 const OWN_FILES: u64 = 512;
 const FILES_OF_A_RANK: u64 = 8;
+
+const EADDRINUSE: i32 = 98;
 
 /// What of it there is.
 #[derive(Debug, Default)]
@@ -28,7 +35,7 @@ pub(super) struct Rendezvous {
     /// For the next attempt: its port, and who connects there waits.
     next: Option<(u16, Listening)>,
     /// Of the newest attempt that was started here.
-    server: Option<Server>,
+    server: Option<(Attempt, Server)>,
     /// What ranks may open, where the agent may open more.
     before: Option<Nofile>,
 }
@@ -87,6 +94,8 @@ impl Rendezvous {
             world: ranks,
             limits: Limits::default(),
             most: room(ranks, nofile(), others),
+            buffered: MOST_BUFFERED,
+            count_after: COUNT_AFTER,
             tell: Box::new(move |told| {
                 // The agent is going.
                 let _ = inbox.send(Input::Store(attempt, told));
@@ -96,8 +105,35 @@ impl Rendezvous {
             let errno = error.raw_os_error().unwrap_or(0);
             refused(errno, errno_name(errno).to_string())
         };
-        self.server = Some(listening.serve(opening).map_err(failed)?);
+        self.server = Some((attempt, listening.serve(opening).map_err(failed)?));
         Ok(())
+    }
+
+    /// The next world is without this node: the store of this attempt goes with the last who is connected.
+    pub(super) fn over(&mut self, attempt: Attempt) {
+        if let Some((_, server)) = self.server.as_ref().filter(|(of, _)| *of == attempt) {
+            server.retire();
+        }
+    }
+
+    /// Where rank 0 hosts the store, it does so at the port that was held for it: unless somebody else listens there by now.
+    ///
+    /// # Errors
+    /// Somebody does.
+    pub(super) fn leave_to_rank_0(
+        &self,
+        world: &World,
+        slot: Slot,
+        hold: Option<PortHold>,
+    ) -> Result<(), Refused> {
+        let ours = world.members.first().is_some_and(|first| first.slot == slot);
+        let hold = hold.filter(|hold| ours && !world.master.hosted && hold.port() == world.master.port);
+        match hold {
+            Some(hold) if !hold.is_free() => {
+                Err(Refused { errno: EADDRINUSE, what: port_conflict::taken(hold.port()) })
+            }
+            Some(_) | None => Ok(()),
+        }
     }
 
     /// What ranks get for RLIMIT_NOFILE, where this agent has more.

@@ -7,6 +7,7 @@
 pub mod addresses;
 pub mod capability;
 pub mod capture;
+pub mod cgroup;
 pub mod clock;
 pub mod dirs;
 pub mod epoll;

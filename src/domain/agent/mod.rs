@@ -9,6 +9,7 @@
 //! ranks run on, as long as the grant does.
 
 mod handle;
+mod health;
 mod liveness;
 pub(super) mod signals;
 mod state;
@@ -19,9 +20,11 @@ mod tests;
 pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};
 
+use super::attribution::evidence::Evidence;
 use super::board::Sample;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
 use super::liveness::evidence::RankEvidence;
 use super::spec::Offer;
@@ -72,6 +75,8 @@ pub enum Event {
         words: String,
         /// It left an error file that can be read.
         recorded: Option<Recorded>,
+        /// What its end is worth.
+        evidence: Evidence,
     },
     /// Everything below the agent that is no worker was killed and reaped.
     Swept {
@@ -121,6 +126,13 @@ pub enum Event {
         name: String,
         /// It was made here.
         won: bool,
+    },
+    /// Checks of this node are over.
+    Checked {
+        /// From [`Effect::Check`]; none: nobody asked.
+        attempt: Option<Attempt>,
+        /// What they found.
+        results: Vec<CheckResult>,
     },
     /// The journal says that the run has ended; its exit code.
     RunEnded {
@@ -205,6 +217,11 @@ pub enum Effect {
         /// Its name.
         name: String,
     },
+    /// Ask the user's programs about this node; answered by `Checked`, in any case.
+    Check {
+        /// The attempt that waits for it.
+        attempt: Attempt,
+    },
     /// Tell the lease machine whose grants count.
     Follow {
         /// The term.
@@ -242,6 +259,12 @@ pub enum Effect {
         op: Op,
         /// In milliseconds: what lives longer is a survivor.
         patience_ms: u64,
+    },
+    /// There is a world after this attempt, and this node is not in it: if it hosts the attempt's store, that is to be closed
+    /// when nobody is connected any more.
+    StoreOver {
+        /// The attempt.
+        attempt: Attempt,
     },
     /// Hold a fresh port open for the next rank 0; answered by `OfferReady` or `OfferFailed`.
     OpenOffer {

@@ -80,6 +80,8 @@ struct Look {
     /// Who was silent, and how.
     rank: Rank,
     silence: Silence,
+    /// It was looked into before.
+    again: bool,
 }
 
 /// What a look found, until the world is broken by it.
@@ -261,7 +263,9 @@ impl Coordinator {
         let others = self.hang.words.values();
         let everybody = self.hang.words.len() > 1
             && others.into_iter().all(|word| now.boot.since(word.at).saturating_add(NEWS) >= silent);
-        out.note(Note::Suspected {
+        // It is looked into again while something speaks against an end: that was said.
+        let again = std::mem::replace(&mut self.hang.said, true);
+        let suspected = Note::Suspected {
             attempt,
             rank,
             node,
@@ -272,15 +276,17 @@ impl Coordinator {
             explicit: silence.explicit,
             place: silence.place.clone(),
             step: silence.step,
-        });
+        };
+        if !again {
+            out.note(suspected);
+        }
         let id = self.hang.looks;
         self.hang.looks = id.saturating_add(1);
-        self.hang.said = true;
         for node in &asked {
             self.send(node, AgentMsg::Inspect { attempt, id }, out);
         }
         let until = now.boot.after(PATIENCE);
-        self.hang.look = Some(Look { id, until, asked, answers: Vec::new(), rank, silence });
+        self.hang.look = Some(Look { id, until, asked, answers: Vec::new(), rank, silence, again });
     }
 
     fn inspected(
@@ -343,7 +349,9 @@ impl Coordinator {
             None => format!("incidents/look-{:02}", look.id % KEPT),
         };
         let next = if kills { String::new() } else { self.next_step(&look, &finding) };
-        out.note(Note::HangFound { attempt, incident, sentence, dir: dir.clone(), next });
+        if kills || !look.again {
+            out.note(Note::HangFound { attempt, incident, sentence, dir: dir.clone(), next });
+        }
         let first = self.first_of_hang(now, &look, &finding);
         out.put(Effect::Collected(Box::new(Collected { dir, ranks: look.answers })));
         if kills {

@@ -10,10 +10,12 @@
 //! older attempt is quiet: by its agent's word, its guardian's word, or because its grant is surely over.
 
 mod attempt;
+mod attributing;
 mod breaking;
 mod doubt;
 mod elastic;
 mod ending;
+mod gate;
 mod handle;
 mod hang;
 mod members;

@@ -11,6 +11,9 @@ use super::super::ids::{NodeName, Rank};
 use super::evidence::{Frame, RankEvidence, Seen};
 use super::limits::phase_name;
 
+/// The cause in a verdict about ranks that do not advance.
+pub const HANG: &str = "hang";
+
 /// What is known of one rank of the world.
 #[derive(Clone, Copy, Debug)]
 pub struct Vote<'a> {
@@ -396,7 +399,7 @@ fn storage(judged: &[Judged<'_>]) -> Finding {
     let sentence = format!("all {} ranks wait for a file system{place}; no node is to blame", judged.len());
     let verdict = Verdict {
         owner: Owner::Storage,
-        cause: "hang".to_owned(),
+        cause: HANG.to_owned(),
         confidence: Confidence::Medium,
         fingerprint: format!("hang {}", Class::Storage.word()),
         reasons: vec![sentence],
@@ -417,7 +420,7 @@ fn nobody(judged: &[Judged<'_>]) -> Finding {
         (None, n) => format!("nothing tells which of the {n} ranks holds up the others"),
     };
     let verdict = Verdict {
-        cause: "hang".to_owned(),
+        cause: HANG.to_owned(),
         fingerprint: format!("hang {}", Class::Unknown.word()),
         reasons: vec![sentence],
         ..Verdict::default()
@@ -506,7 +509,7 @@ fn blamed(judged: &[Judged<'_>], culprits: &[&Judged<'_>], class: Class, confide
     });
     let verdict = Verdict {
         owner,
-        cause: "hang".to_owned(),
+        cause: HANG.to_owned(),
         culprits: culprits.iter().map(|j| (j.vote.rank, j.vote.node.clone())).collect(),
         confidence,
         fingerprint: format!("hang {} {place}", class.word()).trim_end().to_owned(),

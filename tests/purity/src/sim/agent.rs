@@ -168,11 +168,19 @@ impl World {
                 let task = Task::ToCoordinator(id, Box::new(frame));
                 self.send(node, true, Ev::Task(0, conn.lead, Thread::Control, task));
             }
+            // Stores of ranks are not simulated.
+            agent::Effect::StoreOver { .. } => {}
             agent::Effect::Reach { node: target, .. } => self.try_reach(node, target),
             agent::Effect::Probe { name } => {
                 let won = self.probes.insert(name.clone());
                 let took = self.rng.range(1, 5) * MS;
                 self.task(node, took, Thread::Control, Task::Agent(Event::Probed { name, won }));
+            }
+            agent::Effect::Check { attempt } => {
+                let results = Vec::new();
+                let took = self.rng.range(1, 50) * MS;
+                let event = Event::Checked { attempt: Some(attempt), results };
+                self.task(node, took, Thread::Control, Task::Agent(event));
             }
             agent::Effect::Follow { term, leader, previous_dead, forever } => {
                 let Some(process) = &mut self.nodes[node].agent else { return };
