@@ -7,6 +7,7 @@ use super::super::error_file;
 use super::super::exit::ExitKind;
 use super::super::first_failure::{Seen, Standing, TIE, first_failure};
 use super::super::ids::{Attempt, NodeName, Rank};
+use super::super::liveness::vote::HANG;
 use super::super::mutant::Mutant;
 use super::super::note::Note;
 use super::super::outbox::Outbox;
@@ -292,7 +293,8 @@ impl Coordinator {
     fn all_heard(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let Some(broke) = &mut self.breaking else { return };
         broke.heard = true;
-        let Some(broke) = self.breaking.as_ref().filter(|broke| broke.first.is_some()) else { return };
+        let own = |broke: &&Breaking| broke.first.is_some() && !is_hang(broke);
+        let Some(broke) = self.breaking.as_ref().filter(own) else { return };
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         let first = self.blame(now, broke.world(), &ends).0;
         let changed = first.as_ref().map(|f| f.rank) != broke.first.as_ref().map(|f| f.rank)
@@ -496,7 +498,7 @@ impl Coordinator {
     fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         // "First to exit" is the culprit of a crash, never of a hang.
-        let hung = broke.first.as_ref().is_some_and(|first| first.exit == ExitKind::Hung);
+        let hung = is_hang(broke);
         let found = if hung { broke.found.clone() } else { self.attribute(broke) };
         let found = if found.confidence >= broke.found.confidence { found } else { broke.found.clone() };
         let crashed = broke.first.as_ref().filter(|_| !hung);
@@ -574,6 +576,11 @@ fn lost_its_peer(first: &FirstFailure, ends: &BTreeMap<Rank, Seen>) -> bool {
     // Without words of its own the summary only says how it ended.
     let summary = if first.summary == first.exit.evidence("") { "" } else { &first.summary };
     Standing::of(&first.exit, summary, &first.words) == Standing::PeerLost
+}
+
+/// Its ranks were ended because they did not advance: their ends say nothing.
+fn is_hang(broke: &Breaking) -> bool {
+    broke.found.cause == HANG
 }
 
 fn incident_why(incident: &Incident, dirty: Option<&NodeName>) -> Vec<String> {

@@ -326,7 +326,7 @@ impl Seen {
         }
         let (last, Due { place, limit, section, .. }, silent_ms) = worst?;
         // What was not enough to end the world is looked at again.
-        let due = |at: u64| !limit.explicit && ran.saturating_sub(at) >= limit.look_ms;
+        let due = |at: u64| ran.saturating_sub(at) >= limit.look_ms;
         let news = if last { self.told.last.is_none_or(due) } else { !self.told.looked };
         if !news {
             return None;
