@@ -10,8 +10,8 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
-use super::liveness::Looks;
 use super::events::{State, Teller, Worker};
+use super::liveness::Looks;
 use super::measured::Measured;
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::rendezvous::{Rendezvous, said};

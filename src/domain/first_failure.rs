@@ -78,7 +78,7 @@ impl ExitReport {
                 ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } | ExitKind::Code(_) | ExitKind::Lost => {
                     Standing::Own
                 }
-                ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } => Standing::Struck,
+                ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } | ExitKind::Hung => Standing::Struck,
             },
             Some(Class::Confirms | Class::Chatter) | None => {
                 Standing::of(&self.exit, &self.summary, &self.words)

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::attribution::evidence::Evidence;
-use super::error_file::Recorded;
 use super::board::Request;
+use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
 use super::liveness::evidence::RankEvidence;

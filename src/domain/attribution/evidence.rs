@@ -155,7 +155,7 @@ pub fn weigh(exit: &ExitKind, spoken: &Spoken<'_>, seen: &[Sighting], facts: Fac
         evidence.entity = entity(&line).or_else(|| entity(spoken.headline));
         evidence.line = line;
         evidence.cause = cause(rule, exit, spoken, facts);
-        evidence.fingerprint = print(rule, exit, spoken, &evidence.line);
+        evidence.fingerprint = known_by(rule, exit, spoken, &evidence.line);
     }
     let others = seen.iter().filter(|s| s.rule.id != evidence.rule && s.rule.class != Class::Chatter);
     let finding =
@@ -219,7 +219,7 @@ fn choose(
     let row = |place, number| rules::for_number(place, number).and_then(|rule| Chosen::of(rule, ""));
     let own = || rules::by_id("exception").filter(|_| !spoken.headline.is_empty());
     match exit {
-        ExitKind::Lost => None,
+        ExitKind::Lost | ExitKind::Hung => None,
         ExitKind::NeverStarted { errno, .. } => row(Place::Errno, u32::try_from(*errno).unwrap_or(0)),
         ExitKind::Signal { no: SIGKILL, .. } if facts.oom.is_some() => {
             rules::by_id("oom-counter").and_then(|rule| Chosen::of(rule, ""))
@@ -292,7 +292,7 @@ fn kind_of(headline: &str) -> (&str, &str) {
     if kind.contains(' ') { ("", bare) } else { (kind, message) }
 }
 
-fn print(rule: &Rule<'_>, exit: &ExitKind, spoken: &Spoken<'_>, line: &str) -> String {
+fn known_by(rule: &Rule<'_>, exit: &ExitKind, spoken: &Spoken<'_>, line: &str) -> String {
     let class = match rule.class {
         Class::Root => "root",
         Class::Cascade => "cascade",

@@ -165,7 +165,8 @@ impl Coordinator {
             What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
-        let victim = first.as_ref().is_some_and(|first| lost_its_peer(first, &ends));
+        let victim = first.as_ref().is_some_and(|first| lost_its_peer(first, &ends))
+            && !self.config.mutants.has(Mutant::BlameVictim);
         let suspects = if victim { self.missing(attempt) } else { BTreeSet::new() };
         let open = victim && self.awaited(attempt).next().is_some();
         let until = if suspects.is_empty() { now.boot.after(SETTLE) } else { self.open_until(now) };
@@ -281,7 +282,10 @@ impl Coordinator {
     fn all_heard(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let Some(broke) = &mut self.breaking else { return };
         broke.heard = true;
-        let Some(broke) = self.breaking.as_ref().filter(|broke| broke.first.is_some()) else { return };
+        // Who hung does not say so, and none of the others knows better.
+        let crashed = |first: &FirstFailure| first.exit != ExitKind::Hung;
+        let crashed = |broke: &&Breaking| broke.first.as_ref().is_some_and(crashed);
+        let Some(broke) = self.breaking.as_ref().filter(crashed) else { return };
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         let first = self.blame(now, broke.world(), &ends).0;
         let changed = first.as_ref().map(|f| f.rank) != broke.first.as_ref().map(|f| f.rank)
@@ -333,7 +337,7 @@ impl Coordinator {
 
     /// Decides what follows from the world that broke last, or decides it again.
     fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
-        self.find(now);
+        self.find();
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());

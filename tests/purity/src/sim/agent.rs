@@ -218,7 +218,12 @@ impl World {
             agent::Effect::Inspect { attempt, id, ranks } => {
                 let took = self.rng.range(50, 900) * MS;
                 let ranks = self.evidence(attempt, &ranks);
-                self.task(node, took, Thread::Control, Task::Agent(Event::Inspected { attempt, id, ranks, whole: true }));
+                self.task(
+                    node,
+                    took,
+                    Thread::Control,
+                    Task::Agent(Event::Inspected { attempt, id, ranks, whole: true }),
+                );
             }
             agent::Effect::Exit(code) => {
                 if let Some(process) = &mut self.nodes[node].agent {
