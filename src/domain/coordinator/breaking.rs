@@ -166,8 +166,9 @@ impl Coordinator {
             What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
+        let blames = self.config.mutants.has(Mutant::BlameVictim);
         let suspects = match &first {
-            Some(first) if lost_its_peer(first, &ends) => self.unheard(attempt),
+            Some(first) if lost_its_peer(first, &ends) && !blames => self.unheard(attempt),
             _ => BTreeSet::new(),
         };
         let open = !suspects.is_empty();
@@ -358,7 +359,7 @@ impl Coordinator {
 
     /// Decides what follows from the world that broke last, or decides it again.
     fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
-        self.find(now);
+        self.find();
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
