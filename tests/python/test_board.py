@@ -33,7 +33,7 @@ class Page:
             "phase": beat >> 16 & 0xFF,
             "client": bool(beat & 2),
             "time": time_word,
-            "extend_ms": extension & 0xFFFFFFFF if extension >> 32 == time_word & 0xFFFFFFFF else 0,
+            "extend_ms": extension & 0xFFFFFFFF if extension >> 32 == (time_word ^ beat >> 24) & 0xFFFFFFFF else 0,
             "collective_ms": words[6],
             "signal": words[7],
             "sections": [],
