@@ -61,7 +61,10 @@ fn ranks_beat_on_pages_of_their_own() {
         let found = sample(page).unwrap();
         assert_eq!((found.pid, found.feeder), (u32::try_from(*pid).unwrap(), Feeder::Client));
         assert_eq!((found.step, found.phase), (Some(41 + u64::from(*rank)), Phase::Checkpoint));
-        assert_eq!((found.sections[0].name.as_str(), found.sections[0].timeout_ms), ("warm up", Some(60_000)));
+        assert_eq!(
+            (found.sections[0].name.as_str(), found.sections[0].timeout_ms),
+            ("warm up", Some(60_000))
+        );
         assert!(found.stack_signal.is_some());
     }
     stop(running);
