@@ -361,6 +361,7 @@ impl<H: Hooks> Driver<H> {
                 let patience = Duration::from_millis(patience_ms);
                 self.parts.processes.send(Command::Sweep { op, patience });
             }
+            Effect::StoreOver { attempt } => self.rendezvous.over(attempt),
             Effect::OpenOffer { op } => self.open_offer(op),
             Effect::Exit(code) => {
                 if self.parts.context.events {

@@ -184,6 +184,7 @@ pub(crate) fn status() -> Status {
         world_size: 8,
         agent_process: None,
         rank_processes: Vec::new(),
+        reach: None,
         restarts: 1,
         max_restarts: Some(3),
         incident: Some(0),

@@ -143,6 +143,7 @@ impl Board {
             nodes: nodes.collect(),
             agent_process: Some(state.agent),
             rank_processes: Vec::new(),
+            reach: coordinator.store_reach().cloned(),
         };
         let at_once = state.run.as_ref().is_none_or(|run| run.phase != status.phase);
         if at_once {

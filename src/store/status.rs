@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::ids::{Attempt, NodeName, RunId, Slot, Term};
 use crate::domain::note::Note;
+use crate::domain::torch_store::seen::Reach;
 
 /// The version of `status.json`.
 pub const STATUS_VERSION: u32 = 1;
@@ -81,6 +82,9 @@ pub struct Status {
     /// The ranks that live on that node.
     #[serde(default)]
     pub rank_processes: Vec<RankRef>,
+    /// While some ranks of the attempt came to its rendezvous store and others did not.
+    #[serde(default)]
+    pub reach: Option<Reach>,
 }
 
 /// A process that cannot be mistaken for a later one of the same number.

@@ -8,7 +8,7 @@ use super::super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, StoreId};
 use super::super::mutant::Mutant;
 use super::super::note::{NoPlace, Note, Stale};
 use super::super::outbox::Outbox;
-use super::super::record::Record;
+use super::super::record::{Body, Record};
 use super::super::rendezvous;
 use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
@@ -207,6 +207,7 @@ impl Agent {
         for record in tail {
             // Read already, or a gap that the next Welcome fills.
             let _ = self.ledger.apply(record);
+            self.store_over(record, out);
         }
         if let (Some(offer), true) = (self.offer.clone(), self.offer_op.is_none()) {
             self.send(CoordinatorMsg::Offered(offer), out);
@@ -225,6 +226,17 @@ impl Agent {
         if self.ledger.apply(record).is_err() {
             // Something between was lost on the way: the answer to a new Join brings it.
             self.join(now, out);
+        }
+        self.store_over(record, out);
+    }
+
+    /// A node that becomes a spare is not told of the next attempt's start: the record is what it learns of it. Others
+    /// may have ranks still.
+    fn store_over(&mut self, record: &Record, out: &mut Outbox<Effect>) {
+        let Body::Attempt(world) = &record.body else { return };
+        let spare = world.members.iter().all(|member| member.node != self.config.node);
+        if let Some(team) = self.team.as_ref().filter(|team| spare && team.attempt < record.attempt) {
+            out.put(Effect::StoreOver { attempt: team.attempt });
         }
     }
 

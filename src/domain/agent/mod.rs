@@ -222,6 +222,12 @@ pub enum Effect {
         /// In milliseconds: what lives longer is a survivor.
         patience_ms: u64,
     },
+    /// There is a world after this attempt, and this node is not in it: if it hosts the attempt's store, that is to be closed
+    /// when nobody is connected any more.
+    StoreOver {
+        /// The attempt.
+        attempt: Attempt,
+    },
     /// Hold a fresh port open for the next rank 0; answered by `OfferReady` or `OfferFailed`.
     OpenOffer {
         /// Comes back with the answer.

@@ -59,6 +59,7 @@ fn seeds() -> Vec<Vec<u8>> {
         nodes: vec![],
         agent_process: None,
         rank_processes: vec![],
+        reach: None,
     };
     let hint = Hint {
         v: HINT_VERSION,
