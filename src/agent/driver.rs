@@ -4,20 +4,25 @@
 //! on the log pump, files in workers.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
-use super::events::{State, Teller, Worker};
+use super::events::{Group, State, Teller, Worker};
+use super::liveness::Looks;
+use super::measured::Measured;
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::rendezvous::{Rendezvous, said};
 use super::start::{Refused, Starter};
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
+use crate::domain::attribution::evidence::survey;
 use crate::domain::error_file::ErrorNote;
 use crate::domain::exit::ExitKind;
 use crate::domain::guardian::{SignalInfo, ToAgent};
+use crate::domain::health::HealthSpec;
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Slot, Term};
 use crate::domain::last_words::last_words;
 use crate::domain::note::Note;
@@ -25,13 +30,14 @@ use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::rendezvous;
 use crate::domain::settings::NodeContext;
 use crate::domain::spec::{Offer, RunSpec, StoreHost};
-use crate::domain::time::BootTime;
+use crate::domain::time::{BootTime, earlier};
 use crate::domain::wire::{Survivor, ToCoordinator, World};
 use crate::ipc::board::{Boards, HomePaths};
 use crate::ipc::guardian::decode;
 use crate::logs::pump::{Handle, Tail};
 use crate::logs::spec::LogSpec;
 use crate::logs::{Source, Stream};
+use crate::stacks::protocol::{Found, Target};
 use crate::sys::port::PortHold;
 use crate::sys::{clock, procfs, random};
 use crate::torch_store::Told;
@@ -71,6 +77,13 @@ pub enum Input {
         /// Of each that was asked for; none: no answer in time.
         notes: Option<Vec<(LocalRank, Option<ErrorNote>)>>,
     },
+    /// What was found out about ranks that do not advance.
+    Evidence {
+        /// Their attempt.
+        attempt: Attempt,
+        /// One a rank that was asked for, in order.
+        found: Vec<Found>,
+    },
 }
 
 /// What the agent's task asks of the rest of the process.
@@ -86,6 +99,12 @@ pub trait Hooks {
     /// Read these error files, those that were changed since (unix milliseconds), and say so with
     /// [`Input::ErrorFiles`], in any case and soon.
     fn error_files(&mut self, attempt: Attempt, files: Files, not_before_ms: u64);
+    /// Find out where these ranks stand, with two looks that lie at least so far apart, and say so with
+    /// [`Input::Evidence`], in any case and within 5 s. Another look ends the one before.
+    fn collect_evidence(&mut self, attempt: Attempt, ranks: Vec<Target>, between: Duration);
+    /// Look whether this node is fit, and say so with `Event::Checked`. With an attempt: ask these programs of the user, each
+    /// of which may take so long; in any case and soon after. Without: whatever can be looked at without them, some time.
+    fn check(&mut self, attempt: Option<Attempt>, programs: HealthSpec);
     /// Whose grants count from here on.
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
     /// An explanation.
@@ -122,21 +141,25 @@ pub struct Parts {
 
 /// The task.
 pub struct Driver<H> {
-    parts: Parts,
-    hooks: H,
-    agent: Agent,
+    pub(super) parts: Parts,
+    pub(super) hooks: H,
+    pub(super) agent: Agent,
+    pub(super) looks: Looks,
     attempt: Attempt,
     sources: BTreeMap<LocalRank, (Source, i32)>,
     ends: Ends,
+    measured: Measured,
     hold: Option<PortHold>,
     used_ports: Vec<u16>,
     /// The ranks' rendezvous store, where this node hosts it.
     rendezvous: Rendezvous,
     /// The ranks' pages of the heartbeat board.
-    boards: Option<Boards>,
-    /// Nodes of the newest world, and this one's place among them.
-    groups: (u32, u32),
+    pub(super) boards: Option<Boards>,
+    /// This node in the newest world.
+    group: Option<Group>,
     began: BootTime,
+    /// Since when the next world is waited for.
+    idle: BootTime,
 }
 
 impl<H: Hooks> Driver<H> {
@@ -144,25 +167,29 @@ impl<H: Hooks> Driver<H> {
     pub fn new(parts: Parts, hooks: H) -> Self {
         Self {
             agent: Agent::new(parts.config.clone()),
+            looks: Looks::default(),
             parts,
             hooks,
             attempt: Attempt(0),
             sources: BTreeMap::new(),
             ends: Ends::default(),
+            measured: Measured::default(),
             hold: None,
             used_ports: Vec::new(),
             rendezvous: Rendezvous::default(),
             boards: None,
-            groups: (1, 0),
+            group: None,
             began: clock::boot(),
+            idle: clock::boot(),
         }
     }
 
     /// Works until the inbox is closed.
     pub async fn run(mut self, mut inbox: UnboundedReceiver<Input>) {
         self.handle(Event::Begin);
+        self.hooks.check(None, HealthSpec::default());
         loop {
-            let input = match self.agent.deadline() {
+            let input = match earlier(self.agent.deadline(), self.looks.next) {
                 None => inbox.recv().await,
                 Some(at) => {
                     let left = at.since(clock::boot());
@@ -176,6 +203,7 @@ impl<H: Hooks> Driver<H> {
                 None => return,
                 Some(input) => self.take(input),
             }
+            self.look();
         }
     }
 
@@ -197,10 +225,16 @@ impl<H: Hooks> Driver<H> {
                 self.ends.read(attempt, notes);
                 self.go_on();
             }
+            Input::Evidence { attempt, found } => self.collected(attempt, found),
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    /// An event for the machine, behind what waits.
+    pub(super) fn tell(&self, event: Event) {
+        let _ = self.parts.inbox.send(Input::Event(event));
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
         let mut out = Outbox::default();
         let ended = match &event {
             Event::RankExited { kind, summary, .. } if self.parts.context.events => {
@@ -218,6 +252,7 @@ impl<H: Hooks> Driver<H> {
         for effect in out.take_effects() {
             self.perform(effect);
         }
+        self.plan_look();
         self.hooks.changed(&self.agent);
     }
 
@@ -233,8 +268,8 @@ impl<H: Hooks> Driver<H> {
         let Some((source, pid)) = self.sources.values().find(|(source, _)| source.rank == rank) else {
             return;
         };
-        let worker = Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
-        let line = self.events(attempt).line(state, Some(worker), kind, error);
+        let worker = Worker { rank, local_rank: source.local_rank, pid: *pid };
+        let line = self.events(attempt).worker(state, worker, kind, error);
         self.parts.pump.say(Stream::Err, line);
     }
 
@@ -243,8 +278,7 @@ impl<H: Hooks> Driver<H> {
             spec: &self.parts.spec,
             context: &self.parts.context,
             attempt,
-            groups: self.groups.0,
-            group_rank: self.groups.1,
+            group: self.group.as_ref(),
             seconds: clock::boot().since(self.began).as_secs(),
         }
     }
@@ -264,6 +298,7 @@ impl<H: Hooks> Driver<H> {
             }
             ProcessEvent::RankExited { rank, pid: _, kind, at } => self.drain(rank, kind, at),
             ProcessEvent::Swept { op, survivors } => {
+                self.idle = clock::boot();
                 let survivors = survivors
                     .iter()
                     .map(|s| Survivor { pid: u32::try_from(s.pid).unwrap_or(0), state: s.state });
@@ -271,6 +306,7 @@ impl<H: Hooks> Driver<H> {
                 if let Some(event) = self.ends.sweep(event) {
                     self.handle(event);
                 }
+                self.hooks.check(None, HealthSpec::default());
             }
             ProcessEvent::WorkerExited { .. } => {}
             ProcessEvent::FromGuardian(bytes) => match decode::<ToAgent>(&bytes) {
@@ -337,6 +373,12 @@ impl<H: Hooks> Driver<H> {
                 if tail.stderr.iter().all(u8::is_ascii_whitespace) { &tail.stdout } else { &tail.stderr };
             last_words(said)
         });
+        let seen = tail.as_ref().filter(|_| failed).map(|tail| {
+            let mut seen = survey(&tail.stdout);
+            seen.extend(survey(&tail.stderr));
+            seen
+        });
+        let facts = self.measured.facts(&kind);
         if let (Some(tail), Some((source, _)), true) = (tail, self.sources.get(&local_rank), failed) {
             self.parts.pump.reveal(*source, tail);
         }
@@ -344,6 +386,7 @@ impl<H: Hooks> Driver<H> {
         let ago = u64::try_from(now.boot.since(at).as_millis()).unwrap_or(0);
         let when = (at, now.wall_ms.saturating_sub(ago));
         End::new((attempt, local_rank), kind, when, words.unwrap_or_default())
+            .with(seen.unwrap_or_default(), facts)
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -352,6 +395,10 @@ impl<H: Hooks> Driver<H> {
             Effect::Send(frame) => self.hooks.send(frame),
             Effect::Reach { node, address } => self.hooks.try_reach(node, address),
             Effect::Probe { name } => self.hooks.probe(name),
+            Effect::Check { attempt } => {
+                let programs = self.agent.programs();
+                self.hooks.check(Some(attempt), programs);
+            }
             Effect::Follow { term, leader, previous_dead, forever } => {
                 self.hooks.follow(term, leader, previous_dead, forever);
             }
@@ -363,10 +410,11 @@ impl<H: Hooks> Driver<H> {
             }
             Effect::StoreOver { attempt } => self.rendezvous.over(attempt),
             Effect::OpenOffer { op } => self.open_offer(op),
+            Effect::Inspect { attempt, id, ranks } => self.inspect(attempt, id, ranks),
             Effect::Exit(code) => {
                 if self.parts.context.events {
                     let state = if code == 0 { State::Succeeded } else { State::Failed };
-                    let line = self.events(self.attempt).line(state, None, None, "");
+                    let line = self.events(self.attempt).agent(state, None);
                     self.parts.pump.say(Stream::Err, line);
                 }
                 self.hooks.exit(code);
@@ -377,13 +425,13 @@ impl<H: Hooks> Driver<H> {
     fn spawn(&mut self, attempt: Attempt, world: &World, slot: Slot, seats: &[Seat]) {
         self.attempt = attempt;
         self.ends.begin(attempt, clock::now().wall_ms);
+        self.measured.begin();
         self.sources.clear();
-        let before = world.members.iter().filter(|member| member.slot < slot).count();
-        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        self.groups = (narrow(world.members.len()), narrow(before));
+        self.place(world, slot);
         let store = self.rendezvous.open(attempt, world, slot, &self.parts.inbox);
         // From here on the port belongs to the store, or to rank 0.
-        self.hold = None;
+        let hold = self.hold.take();
+        let store = store.and_then(|()| self.rendezvous.leave_to_rank_0(world, slot, hold));
         if let Err(why) = store {
             return self.refuse(seats, &why);
         }
@@ -437,6 +485,20 @@ impl<H: Hooks> Driver<H> {
         }
     }
 
+    /// This node's place in its next world; torchrun tells how long it took to find that world and that place.
+    fn place(&mut self, world: &World, slot: Slot) {
+        let began = clock::boot();
+        let group = Group::of(world, slot);
+        if self.parts.context.events {
+            let (found, numbered) = (began.since(self.idle), clock::boot().since(began));
+            for (state, took) in [(State::Rendezvous, found), (State::AssignWorkerRanks, numbered)] {
+                let line = self.events(self.attempt).agent(state, Some(took));
+                self.parts.pump.say(Stream::Err, line);
+            }
+        }
+        self.group = group;
+    }
+
     /// None of these ranks can be started.
     fn refuse(&mut self, seats: &[Seat], why: &Refused) {
         for seat in seats {
@@ -462,28 +524,41 @@ impl<H: Hooks> Driver<H> {
     }
 
     fn open_offer(&mut self, op: Op) {
-        let event = match PortHold::new(&self.used_ports, random::u64()) {
-            Ok(hold) => {
-                let port = hold.port();
-                self.used_ports.push(port);
-                if self.used_ports.len() > REMEMBERED_PORTS {
-                    self.used_ports.remove(0);
-                }
-                self.hold = Some(hold);
-                let address = self.parts.config.spec.address.clone();
-                let hosted = self.parts.context.rdzv_store == StoreHost::Agent;
-                let hosted = hosted
-                    && match self.rendezvous.offer(&address, port) {
-                        Ok(()) => true,
-                        Err(said) => {
-                            self.hooks.note(Note::RendezvousStore { said });
-                            false
-                        }
-                    };
-                Event::OfferReady { op, offer: Offer { address, port, hosted } }
-            }
+        let event = match self.offer() {
+            Ok(offer) => Event::OfferReady { op, offer },
             Err(_) => Event::OfferFailed { op },
         };
         let _ = self.parts.inbox.send(Input::Event(event));
+    }
+
+    /// A port that nobody has. Somebody may listen there before our store does: then it is another one.
+    fn offer(&mut self) -> io::Result<Offer> {
+        const TRIES: u32 = 3;
+        let address = self.parts.config.spec.address.clone();
+        let hosted = self.parts.context.rdzv_store == StoreHost::Agent;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let port = self.hold_port()?;
+            match if hosted { self.rendezvous.offer(&address, port).map(|()| true) } else { Ok(false) } {
+                Ok(hosted) => return Ok(Offer { address, port, hosted }),
+                Err(_) if tries < TRIES => {}
+                Err(said) => {
+                    self.hooks.note(Note::RendezvousStore { said });
+                    return Ok(Offer { address, port, hosted: false });
+                }
+            }
+        }
+    }
+
+    fn hold_port(&mut self) -> io::Result<u16> {
+        let hold = PortHold::new(&self.used_ports, random::u64())?;
+        let port = hold.port();
+        self.used_ports.push(port);
+        if self.used_ports.len() > REMEMBERED_PORTS {
+            self.used_ports.remove(0);
+        }
+        self.hold = Some(hold);
+        Ok(port)
     }
 }

@@ -37,6 +37,8 @@ pub enum Command {
     Logs(LogsArgs),
     /// Show the journal of a run
     Events(EventsArgs),
+    /// Look whether this node is fit for ranks
+    Check(CheckArgs),
     /// Remove the directories of finished runs
     Gc(GcArgs),
     /// Show settings
@@ -207,10 +209,31 @@ pub struct RunOptions {
     /// How long a run goes on while its run directory cannot be written [default: 10 min]
     #[arg(long, value_name = "TIME", help_heading = "Failures")]
     pub store_timeout: Option<String>,
+    /// A rank that gives no sign for so long hangs, whatever it does; before its first sign it counts from its start
+    /// [default: learned]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub heartbeat_timeout: Option<String>,
+    /// The same for one phase (init, first-step, step, data, forward, backward, optimizer, eval, checkpoint) or section;
+    /// may be repeated
+    #[arg(long, value_name = "NAME=TIME", help_heading = "Failures")]
+    pub phase_timeout: Vec<String>,
+    /// What is done about a hang: restart, warn, stop, off [default: restart; off at a terminal]
+    #[arg(long, value_name = "WHAT", help_heading = "Failures")]
+    pub hang_action: Option<String>,
+    /// No limit that is learned is shorter [default: 60 s]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub hang_floor: Option<String>,
     /// How long ranks may run without a word from the coordinator. lease: rolling grants also in a world of one
     /// node [default: auto]
     #[arg(long, value_name = "auto|lease", help_heading = "Failures")]
     pub grant: Option<String>,
+    /// A command that says whether a node is fit, asked on every node before every start: 0 it is, 1 to 125 with a reason
+    /// on the last line it is not. May be given several times
+    #[arg(long, value_name = "COMMAND", help_heading = "Failures")]
+    pub health_cmd: Vec<String>,
+    /// How long such a command may take; one that is late says nothing of the node [default: 60 s]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub health_timeout: Option<String>,
 
     /// Where the ranks' logs lie; /dev/null: no files [default: in the run directory]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
@@ -326,6 +349,8 @@ impl RunOptions {
                 Key::JoinTimeout => text(&self.join_timeout),
                 Key::StoreTimeout => text(&self.store_timeout),
                 Key::Grant => text(&self.grant),
+                Key::HealthCmd => (!self.health_cmd.is_empty()).then(|| self.health_cmd.join("\n")),
+                Key::HealthTimeout => text(&self.health_timeout),
                 Key::LocalAddr => text(&self.local_addr),
                 Key::RdzvStore => text(&self.rdzv_store),
                 Key::LastCall => text(&self.last_call),
@@ -348,6 +373,10 @@ impl RunOptions {
                 Key::MasterPort => text(&self.master_port),
                 Key::SecretFile => text(&self.secret_file),
                 Key::Insecure => flag(self.insecure),
+                Key::HeartbeatTimeout => text(&self.heartbeat_timeout),
+                Key::PhaseTimeout => (!self.phase_timeout.is_empty()).then(|| self.phase_timeout.join(",")),
+                Key::HangAction => text(&self.hang_action),
+                Key::HangFloor => text(&self.hang_floor),
                 Key::SlurmEnv => text(&self.slurm_env),
                 Key::GpuVisibility => text(&self.gpu_visibility),
                 Key::HeartbeatHooks => text(&self.heartbeat_hooks),
@@ -382,6 +411,26 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `relight check`
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Ends with 0 if no check fails, with 1 if one does. In an allocation: srun relight check."
+)]
+pub struct CheckArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// A command that says whether the node is fit, as for `run`. May be given several times
+    #[arg(long, value_name = "COMMAND")]
+    pub health_cmd: Vec<String>,
+    /// How long such a command may take [default: 60 s]
+    #[arg(long, value_name = "TIME")]
+    pub health_timeout: Option<String>,
+    /// Where run directories lie
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<String>,
 }
 
 /// `relight why`
@@ -511,6 +560,8 @@ pub enum Generated {
     Cli,
     /// Of docs/torchrun.md
     Torchrun,
+    /// Of docs/attribution.md
+    Attribution,
 }
 
 /// The definition of a command, built.

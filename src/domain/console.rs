@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::board::Request;
 use super::errno::errno_name;
 use super::exit::signal_name;
 use super::failed_box::FailedBox;
+use super::health::{CheckResult, Finding};
 use super::ids::{Attempt, NodeName, Rank, RunId};
+use super::liveness::limits::Place;
 use super::note::{DAMAGED, NoPlace, Note, Replaced, Sign};
+use super::port_conflict;
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
 use super::torch_store::seen::Reach;
@@ -58,6 +62,8 @@ pub struct Console {
     restarted: bool,
     /// A slot went to another node since a world ran last.
     replaced: bool,
+    /// The newest incident that is a hang.
+    hung: Option<u64>,
     ended: bool,
     /// A local time for unix milliseconds.
     stamp: fn(u64) -> String,
@@ -74,6 +80,7 @@ impl Console {
             first: None,
             restarted: false,
             replaced: false,
+            hung: None,
             ended: false,
             stamp: |ms| format!("{}.{:03}", ms / 1000, ms % 1000),
         }
@@ -117,6 +124,15 @@ impl Console {
             Note::SlotFilled { .. } => {
                 self.replaced = true;
                 self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default()
+            }
+            Note::HangFound { incident, sentence, dir, next, .. } => {
+                self.hung = *incident;
+                let place = format!("{}/{dir}", self.banner.dir);
+                let next = if next.is_empty() { String::new() } else { format!("; {next}") };
+                vec![format!("{time} {sentence}{next}   -> stacks: {place}")]
+            }
+            Note::Decided { incident, decision: Decision::Restart, .. } if self.hung == Some(*incident) => {
+                vec![format!("{time} restarting (change: --hang-action, --heartbeat-timeout)")]
             }
             Note::RankFailed { first, stopped, incident, .. } => {
                 self.first = Some((*incident, first.clone()));
@@ -229,6 +245,8 @@ impl Console {
             Note::LogsLost { bytes } => {
                 format!("logs: {} of output are in no file, as none could be written", size(*bytes))
             }
+            Note::Unhealthy { node, results } => unhealthy(node, results),
+            Note::NoneBlamed { nodes, of, together } => none_blamed(nodes, *of, *together),
             Note::StoreBack { after } => {
                 format!("the run directory can be written again after {}", human(*after))
             }
@@ -240,6 +258,7 @@ impl Console {
                     "this coordinator ends: {why}; without another one its ranks are stopped and the exit code is 1"
                 )
             }
+            Note::Suspected { .. } | Note::GoesOn { .. } | Note::RankAsks { .. } => silence(note)?,
             _ => return gone(note),
         })
     }
@@ -309,7 +328,11 @@ impl Console {
         };
         let nodes = if self.banner.nodes == 1 { "node" } else { "nodes" };
         Some(match decision {
-            Decision::Restart if restart == 0 => format!("starting again on the same {nodes}"),
+            Decision::Restart if restart == 0 => {
+                let port = why.iter().find(|why| why.starts_with(port_conflict::SIGN));
+                let port = port.map_or(String::new(), |why| format!("{why}; "));
+                format!("{port}starting again on the same {nodes}")
+            }
             Decision::Restart => format!("{number} on the same {nodes}"),
             Decision::Replace { .. } | Decision::Shrink { .. } if restart == 0 => return None,
             Decision::Replace { nodes } | Decision::Shrink { nodes } => {
@@ -344,6 +367,38 @@ fn size(bytes: u64) -> String {
         (value, unit) = (value / 1_000, larger);
     }
     format!("{value} {unit}")
+}
+
+/// Ranks that do not advance, or do again, and what they ask for.
+fn silence(note: &Note) -> Option<String> {
+    Some(match note {
+        Note::Suspected { everybody: true, silent, usual, limit, explicit, .. } => {
+            let known = match (usual, explicit) {
+                (_, true) => format!(" (limit {})", human(*limit)),
+                (Some(usual), false) => format!(" (usual step {})", human(*usual)),
+                (None, false) => String::new(),
+            };
+            format!("no rank has advanced for {}{known}; collecting stacks", human(*silent))
+        }
+        Note::Suspected { rank, node, silent, limit, place, .. } => {
+            let what = match place {
+                Place::Start => format!("has given no sign for {} since its start", human(*silent)),
+                Place::Section(name) => format!("has been in section {name} for {}", human(*silent)),
+                place => format!("has not advanced for {} ({})", human(*silent), place.name()),
+            };
+            format!("rank {rank} ({node}) {what}, limit {}; collecting stacks", human(*limit))
+        }
+        Note::GoesOn { rank, node, silent, .. } => {
+            format!("rank {rank} ({node}) advances again after {}", human(*silent))
+        }
+        Note::RankAsks { rank, node, request: Request::Evict { reason } } => {
+            format!("rank {rank} ({node}) asks for its node to be taken out: {reason}")
+        }
+        Note::RankAsks { rank, node, request: Request::Stop { reason } } => {
+            format!("rank {rank} ({node}) asks for the end of the run: {reason}")
+        }
+        _ => return None,
+    })
 }
 
 /// How many nodes a world has that may have fewer.
@@ -399,12 +454,41 @@ fn signs(silent: Duration, sign: &Sign) -> String {
 }
 
 /// Why another node is where this one was.
+/// The worst of what was found, with how many more there are.
+fn unhealthy(node: &NodeName, results: &[CheckResult]) -> String {
+    let mut sorted: Vec<&CheckResult> = results.iter().collect();
+    sorted.sort_by_key(|result| std::cmp::Reverse(result.finding));
+    let Some(worst) = sorted.first() else { return format!("{node} is healthy") };
+    let more = match sorted.len() {
+        1 => String::new(),
+        count => format!(" (and {} more: relight check)", count - 1),
+    };
+    let verb = match worst.finding {
+        Finding::Fail => "fails",
+        Finding::Unknown => "gives no answer to",
+        Finding::Pass | Finding::Skipped => "has a word of warning from",
+    };
+    format!("{node} {verb} the check {}: {}{more}", worst.check, worst.sentence)
+}
+
+fn none_blamed(nodes: &[NodeName], of: u32, together: bool) -> String {
+    let names = join(nodes);
+    if together {
+        let count = nodes.len();
+        return format!(
+            "{count} of {of} nodes fail a check together ({names}): none is blamed; look at the check, the storage, the network"
+        );
+    }
+    format!("{names} failed a check, and there is no node to take the place: kept")
+}
+
 fn replaced(node: &NodeName, why: Replaced) -> String {
     match why {
         Replaced::Lost => format!("{node} lost"),
         Replaced::Dirty => format!("{node} has a process that survived SIGKILL"),
         Replaced::FailedTwice => format!("{node} failed first in two attempts running"),
         Replaced::Away => format!("{node} has no agent"),
+        Replaced::Evicted => format!("{node} is evicted"),
     }
 }
 

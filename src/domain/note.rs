@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::board::Request;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
+use super::liveness::limits::Place;
 use super::record::{Decision, FirstFailure};
 use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
@@ -58,6 +61,8 @@ pub enum Replaced {
     FailedTwice,
     /// Its agent is not there.
     Away,
+    /// It was taken out of the run.
+    Evicted,
 }
 
 /// Why an agent has no place with a coordinator.
@@ -463,6 +468,78 @@ pub enum Note {
     UnknownOp {
         /// Its number.
         op: Op,
+    },
+    /// A rank is silent beyond a limit: it is looked into.
+    Suspected {
+        /// The attempt.
+        attempt: Attempt,
+        /// The rank.
+        rank: Rank,
+        /// Its node.
+        node: NodeName,
+        /// So is every other rank, or nearly so.
+        everybody: bool,
+        /// For how long.
+        silent: Duration,
+        /// How long a step usually takes.
+        usual: Option<Duration>,
+        /// The limit.
+        limit: Duration,
+        /// Somebody gave it.
+        explicit: bool,
+        /// What it did last.
+        place: Place,
+        /// At which step.
+        step: Option<u64>,
+    },
+    /// What a look into a silence brought.
+    HangFound {
+        /// The attempt.
+        attempt: Attempt,
+        /// The incident, where the world ends by it.
+        incident: Option<u64>,
+        /// Who waits for whom.
+        sentence: String,
+        /// Where stacks lie, relative to the run directory.
+        dir: String,
+        /// What follows, where the world does not end by it.
+        next: String,
+    },
+    /// A rank that was silent goes on, and no other is silent any more.
+    GoesOn {
+        /// The attempt.
+        attempt: Attempt,
+        /// The rank.
+        rank: Rank,
+        /// Its node.
+        node: NodeName,
+        /// How long it was silent.
+        silent: Duration,
+    },
+    /// A rank asks for something.
+    RankAsks {
+        /// The rank.
+        rank: Rank,
+        /// Its node.
+        node: NodeName,
+        /// For what.
+        request: Request,
+    },
+    /// Checks of a node found something.
+    Unhealthy {
+        /// The node.
+        node: NodeName,
+        /// What did not simply pass.
+        results: Vec<CheckResult>,
+    },
+    /// Nodes fail a check and are taken all the same.
+    NoneBlamed {
+        /// They.
+        nodes: Vec<NodeName>,
+        /// Of so many.
+        of: u32,
+        /// Too many fail together; else nobody could take their place.
+        together: bool,
     },
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::health::HealthSpec;
 use super::ids::{NodeName, RunId};
+use super::liveness::limits::HangSpec;
 
 /// How the program is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,6 +226,12 @@ pub struct RunSpec {
     pub interactive: bool,
     /// The timers.
     pub numbers: Numbers,
+    /// What counts as a hang, and what is done about it.
+    #[serde(default)]
+    pub hang: HangSpec,
+    /// Programs that are asked about a node before ranks start there.
+    #[serde(default)]
+    pub health: HealthSpec,
 }
 
 /// What one node brings.

@@ -8,9 +8,15 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::attribution::evidence::Evidence;
+use super::board::Request;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
+use super::liveness::evidence::RankEvidence;
+use super::liveness::limits::Learned;
+use super::liveness::watch::{Back, RankProgress, Silence};
 use super::packed;
 use super::record::{Member, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
@@ -154,6 +160,18 @@ pub enum AgentMsg {
         /// Its exit code.
         code: u8,
     },
+    /// Collect what can be known of the ranks of this attempt; answered by `Inspected`.
+    Inspect {
+        /// The attempt.
+        attempt: Attempt,
+        /// Comes back with the answer.
+        id: u64,
+    },
+    /// Ask the user's programs about this node, once no ranks are left; answered by `Health`.
+    Check {
+        /// The attempt that waits for it.
+        attempt: Attempt,
+    },
 }
 
 /// One rank's end, as its agent reports it.
@@ -177,6 +195,8 @@ pub struct ExitReport {
     pub words: String,
     /// It left an error file that can be read.
     pub recorded: Option<Recorded>,
+    /// What its end is worth.
+    pub evidence: Evidence,
 }
 
 /// A process that survived SIGKILL.
@@ -275,6 +295,56 @@ pub enum CoordinatorMsg {
     Offered(Offer),
     /// The agent goes.
     Leaving,
+    /// Ranks are silent beyond a limit.
+    Silent {
+        /// The attempt.
+        attempt: Attempt,
+        /// Which ones.
+        silent: Vec<Silence>,
+    },
+    /// Ranks of those go on.
+    Back {
+        /// The attempt.
+        attempt: Attempt,
+        /// Which ones.
+        back: Vec<Back>,
+    },
+    /// Where ranks are whose pages changed; at most once a second.
+    Progress {
+        /// The attempt.
+        attempt: Attempt,
+        /// Ranks of this node.
+        ranks: Vec<RankProgress>,
+        /// What this node has learned of their times, when that has changed.
+        learned: Option<Box<Learned>>,
+    },
+    /// An answer to `Inspect`.
+    Inspected {
+        /// The attempt.
+        attempt: Attempt,
+        /// From the question.
+        id: u64,
+        /// What was collected.
+        ranks: Vec<RankEvidence>,
+        /// Nothing more comes; else it is a first glance that shows something.
+        whole: bool,
+    },
+    /// A rank asks for something.
+    Asked {
+        /// The attempt.
+        attempt: Attempt,
+        /// Which one.
+        local_rank: LocalRank,
+        /// For what.
+        request: Request,
+    },
+    /// What checks of this node found.
+    Health {
+        /// The attempt that waits for it; none: nobody asked, and somebody should hear of it.
+        attempt: Option<Attempt>,
+        /// The checks.
+        results: Vec<CheckResult>,
+    },
 }
 
 /// Agent to coordinator on the beat connection.
@@ -305,6 +375,8 @@ pub struct Ack {
     pub n: u64,
     /// The rest of the coordinator's authority, in milliseconds, at the send of this acknowledgement.
     pub remaining_ms: u64,
+    /// The coordinator's wall clock, unix milliseconds: tells how far another one is off, and nothing goes by it.
+    pub wall_ms: u64,
 }
 
 /// Supervisor to coordinator.

@@ -185,11 +185,17 @@ impl Boards {
         }
     }
 
+    /// Where interpreters of this rank write about their threads.
+    #[must_use]
+    pub fn stacks_path(&self, rank: LocalRank) -> PathBuf {
+        self.path(rank).with_extension("stacks")
+    }
+
     /// What interpreters of this rank have written about their threads so far, when they were asked by
     /// [`Sample::stack_signal`]; the beginning of it. Never waits.
     #[must_use]
     pub fn stacks(&self, rank: LocalRank) -> Vec<u8> {
-        let path = self.path(rank).with_extension("stacks");
+        let path = self.stacks_path(rank);
         let Ok(file) = files::open_stranger(&path) else { return Vec::new() };
         let mut bytes = vec![0; MOST_STACKS];
         let length = file.read_at(&mut bytes, 0).unwrap_or(0);

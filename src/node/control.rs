@@ -14,7 +14,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::LocalSet;
 
 use super::beats::{Beats, Listeners, Parts as BeatParts};
+use super::evidence::Evidence;
 use super::finding::Found;
+use super::gate::Gate;
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
 use super::link::{Line, Names, Search};
 use super::output::{Output, Why};
@@ -144,6 +146,8 @@ async fn main(parts: Parts) {
     if let Err(error) = &home {
         teller.say(&format!("warning: no heartbeats: {error}"));
     }
+    let gate = Gate::new(workers.clone(), &boot.context, inbox.clone());
+    let evidence = Evidence::new(workers.clone(), &boot.context.base_env);
     let mut life = Life {
         boot,
         page: Arc::new(page),
@@ -156,6 +160,8 @@ async fn main(parts: Parts) {
         store,
         probe: Probe::new(workers.clone(), PROBE),
         reader: Probe::new(workers, READER),
+        evidence,
+        gate,
         first: Rc::default(),
         bereaved: Rc::default(),
         read: Rc::default(),
@@ -194,6 +200,8 @@ pub(super) struct Life {
     probe: Probe,
     /// For what ranks left, and what we leave.
     reader: Probe,
+    evidence: Evidence,
+    gate: Gate,
     /// The first failure of the newest incident, where the coordinator lives here.
     first: Rc<RefCell<Option<FirstFailure>>>,
     /// The coordinator was lost for good.
@@ -330,6 +338,8 @@ impl Life {
             inbox: self.inbox.clone(),
             store: self.store.clone(),
             reader: self.reader.clone(),
+            evidence: self.evidence.clone(),
+            gate: self.gate.clone(),
             bereaved: self.bereaved.clone(),
             read: self.read.clone(),
             done,

@@ -5,11 +5,14 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::beats::{Beats, Told};
+use super::evidence::Evidence;
+use super::gate::Gate;
 use super::link::Line;
 use super::probe::Probe;
 use super::status::Board;
@@ -19,7 +22,8 @@ use super::teller::{Teller, Who};
 use crate::agent::driver::{Files, Input};
 use crate::domain::agent::{Agent, Event as AgentEvent};
 use crate::domain::authority::Event as AuthorityEvent;
-use crate::domain::coordinator::{Coordinator, Event as CoordinatorEvent};
+use crate::domain::coordinator::{Collected, Coordinator, Event as CoordinatorEvent};
+use crate::domain::health::HealthSpec;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Op, Term};
 use crate::domain::lease::Event as LeaseEvent;
 use crate::domain::note::Note;
@@ -28,6 +32,7 @@ use crate::domain::spec::Numbers;
 use crate::domain::time::BootTime;
 use crate::domain::wire::{ToAgent, ToCoordinator, ToSupervisor};
 use crate::health::protocol::SpaceRow;
+use crate::stacks::protocol::Target;
 use crate::store::hint::{HINT, Hint};
 use crate::sys::page::Page;
 
@@ -58,6 +63,10 @@ pub(crate) struct AgentHooks {
     pub(crate) store: StoreLine,
     /// Reads what ranks left.
     pub(crate) reader: Probe,
+    /// Looks at ranks that do not advance.
+    pub(crate) evidence: Evidence,
+    /// Looks whether this node is fit.
+    pub(crate) gate: Gate,
     /// Set when the coordinator is lost for good.
     pub(crate) bereaved: Rc<Cell<bool>>,
     /// Records that this agent has read.
@@ -95,6 +104,18 @@ impl crate::agent::driver::Hooks for AgentHooks {
             let notes = notes.map(|notes| ranks.into_iter().zip(notes).collect());
             let _ = inbox.send(Input::ErrorFiles { attempt, notes });
         });
+    }
+
+    fn collect_evidence(&mut self, attempt: Attempt, ranks: Vec<Target>, between: Duration) {
+        let (evidence, inbox) = (self.evidence.clone(), self.inbox.clone());
+        tasks::spawn(async move {
+            let found = evidence.collect(ranks, between).await;
+            let _ = inbox.send(Input::Evidence { attempt, found });
+        });
+    }
+
+    fn check(&mut self, attempt: Option<Attempt>, programs: HealthSpec) {
+        self.gate.check(attempt, programs);
     }
 
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool) {
@@ -235,6 +256,12 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
                 let _ = own.send(CoordinatorEvent::Probed { name, won });
             }
         });
+    }
+
+    fn collected(&mut self, collected: Collected) {
+        for (name, bytes) in super::collected::files(&collected) {
+            self.store.write(format!("{}/{name}", collected.dir), bytes);
+        }
     }
 
     fn report(&mut self, incident: &Incident) {

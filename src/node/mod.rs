@@ -7,10 +7,13 @@
 mod beats;
 mod boot;
 mod closing;
+mod collected;
 mod control;
 mod direct;
 mod errands;
+mod evidence;
 mod finding;
+mod gate;
 mod hooks;
 mod link;
 mod listener;

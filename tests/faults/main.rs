@@ -12,8 +12,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod attribution;
 mod commit_log;
 mod guarded;
+mod hangs;
 mod journal;
 mod moments;
 mod run;

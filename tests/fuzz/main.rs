@@ -37,7 +37,9 @@ targets! {
     journal,
     last_words,
     log_pump,
+    patterns,
     run_directory,
     slurm_env,
+    stack_parser,
     torch_store,
 }

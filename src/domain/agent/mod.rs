@@ -9,6 +9,8 @@
 //! ranks run on, as long as the grant does.
 
 mod handle;
+mod health;
+mod liveness;
 pub(super) mod signals;
 mod state;
 mod stop;
@@ -18,9 +20,13 @@ mod tests;
 pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};
 
+use super::attribution::evidence::Evidence;
+use super::board::Sample;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
+use super::liveness::evidence::RankEvidence;
 use super::spec::Offer;
 use super::time::BootTime;
 use super::torch_store::seen::Reach;
@@ -69,6 +75,8 @@ pub enum Event {
         words: String,
         /// It left an error file that can be read.
         recorded: Option<Recorded>,
+        /// What its end is worth.
+        evidence: Evidence,
     },
     /// Everything below the agent that is no worker was killed and reaped.
     Swept {
@@ -119,6 +127,13 @@ pub enum Event {
         /// It was made here.
         won: bool,
     },
+    /// Checks of this node are over.
+    Checked {
+        /// From [`Effect::Check`]; none: nobody asked.
+        attempt: Option<Attempt>,
+        /// What they found.
+        results: Vec<CheckResult>,
+    },
     /// The journal says that the run has ended; its exit code.
     RunEnded {
         /// The exit code.
@@ -141,6 +156,24 @@ pub enum Event {
     },
     /// The deadline passed.
     Tick,
+    /// One look at the pages of the ranks that [`Agent::watches`] names.
+    Looked {
+        /// Their attempt.
+        attempt: Attempt,
+        /// What each page says; none: nobody has claimed it.
+        samples: Vec<(LocalRank, Option<Sample>)>,
+    },
+    /// From [`Effect::Inspect`]: what could be collected.
+    Inspected {
+        /// The attempt.
+        attempt: Attempt,
+        /// From the effect.
+        id: u64,
+        /// Of each rank; their pages and silences are put in by the machine.
+        ranks: Vec<RankEvidence>,
+        /// Nothing more comes; else it is a first glance that shows something.
+        whole: bool,
+    },
 }
 
 /// One rank to spawn.
@@ -183,6 +216,11 @@ pub enum Effect {
     Probe {
         /// Its name.
         name: String,
+    },
+    /// Ask the user's programs about this node; answered by `Checked`, in any case.
+    Check {
+        /// The attempt that waits for it.
+        attempt: Attempt,
     },
     /// Tell the lease machine whose grants count.
     Follow {
@@ -235,4 +273,13 @@ pub enum Effect {
     },
     /// Tell the guardian, and go.
     Exit(u8),
+    /// Collect what the kernel and their interpreters say of these ranks; answered by `Inspected`, soon.
+    Inspect {
+        /// The attempt.
+        attempt: Attempt,
+        /// Comes back with the answer.
+        id: u64,
+        /// The ranks that live.
+        ranks: Vec<AliveRank>,
+    },
 }

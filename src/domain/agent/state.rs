@@ -3,15 +3,21 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::attribution::evidence::Evidence;
+use super::super::board::Request;
 use super::super::error_file::Recorded;
 use super::super::exit::ExitKind;
+use super::super::health::HealthSpec;
 use super::super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, StoreId, Term};
 use super::super::ledger::Ledger;
+use super::super::liveness::limits::Learned;
+use super::super::liveness::watch::Watch;
 use super::super::mutant::Mutants;
 use super::super::outbox::{Machine, Outbox};
 use super::super::spec::{NodeSpec, Numbers, Offer, RunSpec};
 use super::super::time::{BootTime, Now, earlier};
 use super::super::wire::{CoordinatorMsg, ExitReport, StopOrder, Survivor, ToCoordinator, World};
+use super::health::Health;
 use super::{Effect, Event, Signals};
 
 /// How often an unanswered report or request is repeated.
@@ -66,7 +72,9 @@ pub(super) struct Local {
     pub(super) rank: Rank,
     pub(super) pid: u32,
     pub(super) life: Life,
-    /// We sent it a signal that may end it.
+    /// When we first sent it a signal that may end it.
+    pub(super) asked: Option<BootTime>,
+    /// It ended after that, or because nothing may run any more.
     pub(super) ours: bool,
 }
 
@@ -76,6 +84,7 @@ pub(super) struct Said {
     pub(super) summary: String,
     pub(super) words: String,
     pub(super) recorded: Option<Recorded>,
+    pub(super) evidence: Evidence,
 }
 
 /// Where a rank is in its life.
@@ -175,7 +184,15 @@ pub struct Agent {
     pub(super) alone: Option<BootTime>,
     /// When its grant is over too, and that is said.
     pub(super) mourn: Option<BootTime>,
+    /// Checks of this node.
+    pub(super) health: Health,
     pub(super) next_op: u64,
+    /// The pages of the ranks of the newest attempt.
+    pub(super) watch: Watch,
+    /// What the coordinator was told of their times.
+    pub(super) told: Learned,
+    /// What ranks asked for last.
+    pub(super) requests: BTreeMap<LocalRank, Request>,
 }
 
 impl Agent {
@@ -212,7 +229,11 @@ impl Agent {
             orphan: None,
             alone: None,
             mourn: None,
+            health: Health::default(),
             next_op: 0,
+            watch: Watch::default(),
+            told: Learned::default(),
+            requests: BTreeMap::new(),
         }
     }
 
@@ -235,6 +256,12 @@ impl Agent {
     /// Ranks, or what they left behind, may still be there.
     pub(super) fn busy(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Finished | Phase::Dirty { .. } | Phase::Gone)
+    }
+
+    /// The programs of the user that are asked about this node.
+    #[must_use]
+    pub fn programs(&self) -> HealthSpec {
+        self.spec.as_ref().map(|spec| spec.health.clone()).unwrap_or_default()
     }
 
     pub(super) fn numbers(&self) -> &Numbers {
@@ -285,6 +312,7 @@ impl Agent {
                 summary: said.summary.clone(),
                 words: said.words.clone(),
                 recorded: said.recorded,
+                evidence: said.evidence.clone(),
             }),
             Life::Spawning | Life::Alive => None,
         }

@@ -1,6 +1,6 @@
 //! A world breaks: evidence, verdict, and what follows. One incident for each world, however many ranks fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::error_file;
@@ -26,7 +26,7 @@ use super::state::{Breaking, Coordinator, Peer, Phase, Want};
 pub(super) type WorldOf<'a> = (Attempt, &'a [Member]);
 
 /// What broke a world.
-enum What {
+pub(super) enum What {
     /// Ranks failed by themselves.
     Failed,
     /// A node is lost.
@@ -37,6 +37,8 @@ enum What {
     RanOut(NodeName),
     /// A process of an earlier world survived SIGKILL on a node of one that has not begun.
     Dirty(NodeName),
+    /// Its ranks did not advance.
+    Hung,
 }
 
 impl Coordinator {
@@ -103,7 +105,7 @@ impl Coordinator {
     }
 
     /// A world breaks once.
-    fn may_break(&self, attempt: Attempt) -> bool {
+    pub(super) fn may_break(&self, attempt: Attempt) -> bool {
         let current = self.ledger.attempt() == Some(attempt);
         let again = self.broken >= Some(attempt) && !self.config.mutants.has(Mutant::ChargeTwice);
         current && !again && self.ending.is_none() && !self.is_closed() && self.phase != Phase::Electing
@@ -145,7 +147,7 @@ impl Coordinator {
         self.break_world(now, What::Gone(node), out);
     }
 
-    fn break_world(&mut self, now: Now, what: What, out: &mut Outbox<Effect>) {
+    pub(super) fn break_world(&mut self, now: Now, what: What, out: &mut Outbox<Effect>) {
         let Some(attempt) = self.ledger.attempt() else { return };
         if let Some(old) = self.breaking.take() {
             self.settling.push(old);
@@ -159,14 +161,16 @@ impl Coordinator {
                 let members = self.ledger.world().map_or(&[][..], |w| &w.members);
                 self.blame(now, (attempt, members), &ends.values().cloned().collect::<Vec<_>>())
             }
+            What::Hung => (self.hung(), now.boot),
             What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
         let suspects = match &first {
-            Some(first) if lost_its_peer(first) => self.missing(attempt),
+            Some(first) if lost_its_peer(first, &ends) => self.unheard(attempt),
             _ => BTreeSet::new(),
         };
         let open = !suspects.is_empty();
+        let missed = open && !self.missing(attempt).is_empty();
         let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
         self.breaking = Some(Breaking {
             incident,
@@ -177,7 +181,7 @@ impl Coordinator {
             first: first.filter(|_| !open),
             lost: match &what {
                 What::Lost(node) => vec![node.clone()],
-                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => Vec::new(),
+                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) | What::Hung => Vec::new(),
             },
             dirty: match &what {
                 What::Dirty(node) => Some(node.clone()),
@@ -185,13 +189,17 @@ impl Coordinator {
             },
             verdict: None,
             suspects,
-            open_until: open.then(|| self.open_until(now)),
+            open_since: now.boot,
             open,
+            missed,
+            another: None,
+            telling: false,
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
             reach: self.take_reach(attempt),
-            found: Default::default(),
+            found: self.hang.take_found(),
+            heard: false,
         });
         self.phase = Phase::Gathering;
         if !open {
@@ -202,20 +210,31 @@ impl Coordinator {
         }
     }
 
-    /// Members that may have ranks of this attempt and of which nobody knows whether they still live.
-    fn missing(&self, attempt: Attempt) -> BTreeSet<NodeName> {
+    /// Members that have not said yet what became of their ranks of this attempt.
+    fn unheard(&self, attempt: Attempt) -> BTreeSet<NodeName> {
         let members = self.ledger.world().map_or(&[][..], |w| &w.members);
-        let missing = members.iter().filter(|m| {
+        let unheard = members.iter().filter(|m| {
             let busy = self.busy.get(&m.node).is_some_and(|b| b.attempt == attempt);
-            let there = |p: &Peer| p.lost || p.left || (p.linked && !self.in_doubt(&m.node));
-            busy && self.peers.get(&m.node).is_some_and(|p| p.incarnation == m.incarnation && !there(p))
+            let there = |p: &Peer| p.incarnation == m.incarnation && !p.lost && !p.left;
+            busy && self.peers.get(&m.node).is_some_and(there)
         });
-        missing.map(|m| m.node.clone()).collect()
+        unheard.map(|m| m.node.clone()).collect()
     }
 
-    /// By then a member that is missing is lost, or it has a connection again.
-    fn open_until(&self, now: Now) -> BootTime {
-        now.boot.after(Duration::from_millis(self.config.spec.numbers.lost_ms) + REDIAL)
+    /// Those of them of which nobody knows whether they still live.
+    fn missing(&self, attempt: Attempt) -> BTreeSet<NodeName> {
+        let mut unheard = self.unheard(attempt);
+        unheard.retain(|n| !self.peers.get(n).is_some_and(|p| p.linked) || self.in_doubt(n));
+        unheard
+    }
+
+    /// By then a member that is missing is lost, or it has a connection again. Who is there has been asked to stop its
+    /// ranks, and is not waited for longer than a verdict may take.
+    pub(super) fn open_until(&self, broke: &Breaking) -> BootTime {
+        let numbers = &self.config.spec.numbers;
+        let lost = Duration::from_millis(numbers.lost_ms) + REDIAL;
+        let settle = Duration::from_millis(numbers.settle_ms).min(lost);
+        broke.open_since.after(if broke.missed { lost } else { settle })
     }
 
     /// Nothing is known yet of the ranks of this suspect.
@@ -231,9 +250,10 @@ impl Coordinator {
         member.is_some_and(|life| self.peers.get(node).is_some_and(|p| p.incarnation != life))
     }
 
-    /// Whether a rank that lost its peer was the first to fail is decided when it is known of every member
-    /// that was missing what became of it. Until then nobody is blamed, and no world is opened; ranks are
-    /// stopped all the same. That costs no time: the ranks of a new world wait for those nodes anyway.
+    /// Whether a rank that lost its peer was the first to fail is decided when it is known of every member what became
+    /// of its ranks: the report of the one that died may come later than that of its victim. Until then nobody is blamed,
+    /// and no world is opened; ranks are stopped all the same. That costs no time: the ranks of a new world wait for those
+    /// nodes anyway.
     pub(super) fn judge(&mut self, now: Now, out: &mut Outbox<Effect>) {
         if self.phase != Phase::Gathering || self.ending.is_some() {
             return;
@@ -242,43 +262,84 @@ impl Coordinator {
             return;
         };
         if broke.open {
-            if let Some((what, first)) = self.judged(now, broke) {
+            if let Some((what, first)) = self.judged(now) {
                 self.decide_again(now, &what, first, out);
             }
             return;
         }
-        if self.opening() || !broke.first.as_ref().is_some_and(lost_its_peer) {
+        if self.opening() {
+            return;
+        }
+        if broke.stopped.is_some() && !broke.heard {
+            return self.all_heard(now, out);
+        }
+        if !broke.first.as_ref().is_some_and(|first| lost_its_peer(first, &broke.ends)) {
             return;
         }
         if let Some(node) = broke.lost.first().cloned() {
             self.decide_again(now, &What::Lost(node), None, out);
-        } else if broke.open_until.is_none() {
+        } else if !broke.missed {
             // It was told already, and only now somebody is missing.
-            let (suspects, until) = (self.missing(broke.attempt), self.open_until(now));
+            let suspects = self.missing(broke.attempt);
             if let Some(broke) = self.breaking.as_mut().filter(|_| !suspects.is_empty()) {
-                (broke.suspects, broke.open, broke.open_until) = (suspects, true, Some(until));
+                (broke.suspects, broke.open, broke.open_since, broke.missed) =
+                    (suspects, true, now.boot, true);
             }
         }
     }
 
-    /// What broke the world, as soon as that can be told.
-    fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
+    /// Everybody has said how its ranks ended: what was decided in haste is looked at again, once.
+    fn all_heard(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let Some(broke) = &mut self.breaking else { return };
+        broke.heard = true;
+        let Some(broke) = self.breaking.as_ref().filter(|broke| broke.first.is_some()) else { return };
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         let first = self.blame(now, broke.world(), &ends).0;
-        if first.as_ref().is_some_and(|f| !lost_its_peer(f)) {
-            return Some((What::Failed, first));
+        let changed = first.as_ref().map(|f| f.rank) != broke.first.as_ref().map(|f| f.rank)
+            || self.attribute(broke) != broke.found;
+        if changed && first.is_some() {
+            self.decide_again(now, &What::Failed, first, out);
         }
-        let late = broke.open_until.is_some_and(|at| now.boot >= at);
-        if !late && broke.suspects.iter().any(|n| self.is_suspect(broke, n)) {
-            return None;
+    }
+
+    /// What broke the world, as soon as that can be told. Asked after every event, with thousands of members.
+    fn judged(&mut self, now: Now) -> Option<(What, Option<FirstFailure>)> {
+        let mut broke = self.breaking.take()?;
+        let judged = self.judged_of(now, &mut broke);
+        self.breaking = Some(broke);
+        judged
+    }
+
+    fn judged_of(&self, now: Now, broke: &mut Breaking) -> Option<(What, Option<FirstFailure>)> {
+        if std::mem::take(&mut broke.telling) {
+            let first = self.blame_for(now, broke).filter(|first| !lost_its_peer(first, &broke.ends));
+            if first.is_some() {
+                return Some((What::Failed, first));
+            }
         }
+        if now.boot >= self.open_until(broke) && !broke.missed {
+            broke.missed = !self.missing(broke.attempt).is_disjoint(&broke.suspects);
+        }
+        if now.boot < self.open_until(broke) {
+            while let Some(node) = broke.suspects.first() {
+                if self.is_suspect(broke, node) {
+                    return None;
+                }
+                let node = broke.suspects.pop_first();
+                broke.another = broke.another.take().or(node.filter(|n| self.is_another(n)));
+            }
+        }
+        let first = self.blame_for(now, broke);
+        let ends = broke.ends.values();
         // Stopped before anybody failed and before we asked for it: by its guardian or by its grant.
-        let earlier = ends.iter().find(|s| s.report.ours && s.at.after(TIE) < broke.since);
-        let another = || broke.suspects.iter().find(|n| self.is_another(n));
-        Some(if let Some(node) = broke.lost.first() {
+        let earlier = ends.into_iter().find(|s| s.report.ours && s.at.after(TIE) < broke.since);
+        let another = || broke.suspects.iter().find(|n| self.is_another(n)).cloned();
+        Some(if first.as_ref().is_some_and(|f| !lost_its_peer(f, &broke.ends)) {
+            (What::Failed, first)
+        } else if let Some(node) = broke.lost.first() {
             (What::Lost(node.clone()), None)
-        } else if let Some(node) = another() {
-            (What::Gone(node.clone()), None)
+        } else if let Some(node) = broke.another.clone().or_else(another) {
+            (What::Gone(node), None)
         } else if let Some(end) = earlier {
             (What::RanOut(end.node.clone()), None)
         } else {
@@ -295,6 +356,7 @@ impl Coordinator {
 
     /// Decides what follows from the world that broke last, or decides it again.
     fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
+        self.find(now);
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
@@ -310,7 +372,7 @@ impl Coordinator {
             spares,
             found: &found,
         };
-        let verdict = policy::decide(&self.ledger, &broken);
+        let verdict = self.or_stop(what, policy::decide(&self.ledger, &broken));
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
             out.note(Note::Decided {
@@ -371,6 +433,8 @@ impl Coordinator {
         out: &mut Outbox<Effect>,
     ) {
         match (what, first) {
+            // What was found was said.
+            (What::Hung, Some(_)) => {}
             (_, Some(first)) => {
                 let ranks = self.ledger.world().map_or(0, |w| rendezvous::world_size(&w.members));
                 let stopped = ranks.saturating_sub(1);
@@ -384,8 +448,13 @@ impl Coordinator {
                 out.note(Note::GrantRanOut { node: node.clone(), attempt, incident, own });
             }
             // The loss itself was said when it was noticed.
-            (What::Lost(_) | What::Failed | What::Dirty(_), None) => {}
+            (What::Lost(_) | What::Failed | What::Dirty(_) | What::Hung, None) => {}
         }
+    }
+
+    /// The first failure among the ends of a broken world.
+    fn blame_for(&self, now: Now, broke: &Breaking) -> Option<FirstFailure> {
+        self.blame(now, broke.world(), &broke.ends.values().cloned().collect::<Vec<_>>()).0
     }
 
     /// The first failure among these ends, and when it was.
@@ -426,11 +495,16 @@ impl Coordinator {
 
     fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
-        let settled = if broke.first.is_some() { self.blame(now, broke.world(), &ends).0 } else { None };
+        // "First to exit" is the culprit of a crash, never of a hang.
+        let hung = broke.first.as_ref().is_some_and(|first| first.exit == ExitKind::Hung);
+        let found = if hung { broke.found.clone() } else { self.attribute(broke) };
+        let found = if found.confidence >= broke.found.confidence { found } else { broke.found.clone() };
+        let crashed = broke.first.as_ref().filter(|_| !hung);
+        let settled = crashed.and_then(|_| self.blame(now, broke.world(), &ends).0);
         let first = settled.or_else(|| broke.first.clone());
         // The loss of a node explains the ranks that lost their peers, whoever was heard first.
         let blames = self.config.mutants.has(Mutant::BlameVictim);
-        let first = first.filter(|f| blames || broke.lost.is_empty() || !lost_its_peer(f));
+        let first = first.filter(|f| blames || broke.lost.is_empty() || !lost_its_peer(f, &broke.ends));
         let root = first.as_ref().map(|f| f.rank);
         let victims = ends.iter().filter(|s| Some(s.rank) != root).map(|s| Victim {
             rank: s.rank,
@@ -450,7 +524,7 @@ impl Coordinator {
             decision: broke.verdict.as_ref().map_or(Decision::Restart, |v| v.decision.clone()),
             stopped_ms: ms(broke.stopped.unwrap_or(now.boot)),
             running_ms: broke.running.map(ms),
-            verdict: broke.found.clone(),
+            verdict: found,
         }
     }
 }
@@ -493,7 +567,10 @@ fn others(now: Now, world: WorldOf<'_>, root: Option<Rank>, ends: &[Seen]) -> Ve
     listed.map(brief).collect()
 }
 
-fn lost_its_peer(first: &FirstFailure) -> bool {
+fn lost_its_peer(first: &FirstFailure, ends: &BTreeMap<Rank, Seen>) -> bool {
+    if let Some(end) = ends.get(&first.rank) {
+        return end.report.standing() == Standing::PeerLost;
+    }
     // Without words of its own the summary only says how it ended.
     let summary = if first.summary == first.exit.evidence("") { "" } else { &first.summary };
     Standing::of(&first.exit, summary, &first.words) == Standing::PeerLost
@@ -516,6 +593,8 @@ fn incident_why(incident: &Incident, dirty: Option<&NodeName>) -> Vec<String> {
 fn summary(report: &ExitReport) -> String {
     match &report.exit {
         ExitKind::Code(0) => "ended with exit code 0 while its peers still ran".to_owned(),
+        // What was measured, or said in other words than an exception's, explains a signal or a code.
+        exit if report.summary.is_empty() => exit.evidence(&report.evidence.explains()),
         exit => exit.evidence(&report.summary),
     }
 }

@@ -126,6 +126,12 @@ impl Coordinator {
                     peer.offer = Some(offer);
                 }
             }
+            CoordinatorMsg::Silent { .. }
+            | CoordinatorMsg::Back { .. }
+            | CoordinatorMsg::Progress { .. }
+            | CoordinatorMsg::Inspected { .. }
+            | CoordinatorMsg::Asked { .. } => self.hears_of_ranks(now, from, msg, out),
+            CoordinatorMsg::Health { attempt, results } => self.health_says(from, attempt, results, out),
             CoordinatorMsg::Leaving => {
                 self.busy.remove(from);
                 if let Some(peer) = self.peers.get_mut(from) {
@@ -219,7 +225,7 @@ impl Coordinator {
             Body::Membership(change) => out.put(Effect::Voters(change.voters.clone())),
             Body::Incident(incident) => out.put(Effect::Report(Box::new(incident.clone()))),
             Body::End(end) => self.close(now, end.code, &end.sentence, out),
-            Body::Evict(_) | Body::Snapshot(_) | Body::Unknown => {}
+            Body::Evict(_) | Body::Snapshot(_) | Body::Unknown | Body::Limits(_) => {}
         }
     }
 
@@ -328,6 +334,7 @@ impl Coordinator {
         self.probe_again(now, out);
         self.ask_for_agents(now, out);
         self.parting(now, out);
+        self.hang_on_time(now, out);
         if self.resend.is_some_and(|at| now.boot >= at) {
             self.resend = None;
             self.repeat(now, out);
@@ -355,6 +362,9 @@ impl Coordinator {
         }
         if self.append.is_none() && self.phase == Phase::Running {
             self.snapshot_if_due(now, out);
+        }
+        if self.append.is_none() && self.phase == Phase::Running {
+            self.write_limits(now, out);
         }
     }
 
@@ -403,7 +413,7 @@ impl Coordinator {
         let mut added: Vec<NodeName> = Vec::new();
         for (node, peer) in &self.peers {
             while vote.next_if(|other| *other < node).is_some() {}
-            if vote.peek() != Some(&node) && peer.usable() {
+            if vote.peek() != Some(&node) && peer.usable() && !self.ledger.is_evicted(node) {
                 added.push(node.clone());
             }
         }

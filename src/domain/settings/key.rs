@@ -59,6 +59,10 @@ pub enum Key {
     StoreTimeout,
     /// How long ranks may run without a word from the coordinator.
     Grant,
+    /// Programs that are asked whether a node is fit.
+    HealthCmd,
+    /// How long each of them may take.
+    HealthTimeout,
     /// The address of this node that others are told.
     LocalAddr,
     /// Who hosts the ranks' rendezvous store.
@@ -93,11 +97,19 @@ pub enum Key {
     SecretFile,
     /// Nothing does.
     Insecure,
+    /// Silence of a rank that is a hang.
+    HeartbeatTimeout,
+    /// The same for phases and sections by name.
+    PhaseTimeout,
+    /// What is done about a hang.
+    HangAction,
+    /// The shortest limit that is learned.
+    HangFloor,
 }
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 50] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -124,7 +136,13 @@ impl Key {
         Self::JoinTimeout,
         Self::LastCall,
         Self::StoreTimeout,
+        Self::HeartbeatTimeout,
+        Self::PhaseTimeout,
+        Self::HangAction,
+        Self::HangFloor,
         Self::Grant,
+        Self::HealthCmd,
+        Self::HealthTimeout,
         Self::LocalAddr,
         Self::RdzvStore,
         Self::RdzvBackend,
@@ -175,6 +193,8 @@ impl Key {
             Self::LastCall => "last-call",
             Self::StoreTimeout => "store-timeout",
             Self::Grant => "grant",
+            Self::HealthCmd => "health-cmd",
+            Self::HealthTimeout => "health-timeout",
             Self::LocalAddr => "local-addr",
             Self::RdzvStore => "rdzv-store",
             Self::RdzvBackend => "rdzv-backend",
@@ -192,6 +212,10 @@ impl Key {
             Self::MasterPort => "master-port",
             Self::SecretFile => "secret-file",
             Self::Insecure => "insecure",
+            Self::HeartbeatTimeout => "heartbeat-timeout",
+            Self::PhaseTimeout => "phase-timeout",
+            Self::HangAction => "hang-action",
+            Self::HangFloor => "hang-floor",
         }
     }
 
@@ -228,6 +252,8 @@ impl Key {
             Self::LastCall => &[env::RELIGHT_LAST_CALL],
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::Grant => &[env::RELIGHT_GRANT],
+            Self::HealthCmd => &[env::RELIGHT_HEALTH_CMD],
+            Self::HealthTimeout => &[env::RELIGHT_HEALTH_TIMEOUT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
             Self::RdzvStore => &[env::RELIGHT_RDZV_STORE],
             Self::RdzvBackend => &[env::PET_RDZV_BACKEND],
@@ -245,6 +271,10 @@ impl Key {
             Self::MasterPort => &[env::PET_MASTER_PORT],
             Self::SecretFile => &[env::RELIGHT_SECRET_FILE],
             Self::Insecure => &[],
+            Self::HeartbeatTimeout => &[env::RELIGHT_HEARTBEAT_TIMEOUT],
+            Self::PhaseTimeout => &[env::RELIGHT_PHASE_TIMEOUT],
+            Self::HangAction => &[env::RELIGHT_HANG_ACTION],
+            Self::HangFloor => &[env::RELIGHT_HANG_FLOOR],
         }
     }
 

@@ -9,11 +9,13 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Facts};
 use super::direct::Meeting;
 use super::file::ConfigFile;
+use super::hang::HangSettings;
+use super::health::HealthSettings;
 use super::hints::Hints;
 use super::key::Key;
 use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
-use super::{launch, place};
+use super::{behind, launch, place};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::numa::NumaBinding;
@@ -103,6 +105,7 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
         ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
         ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
+        ValueProblem::NotOneOf(_) if place.key == Key::HangAction => meant(&["restart", "warn", "stop", "off"]),
         ValueProblem::NotOneOf(_) if place.key == Key::HeartbeatHooks => meant(&["on", "off"]),
         ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
@@ -164,8 +167,12 @@ pub struct Settings {
     pub local_addr: Value<Option<String>>,
     /// Who hosts the ranks' rendezvous store.
     pub rdzv_store: Value<StoreHost>,
+    /// Programs that are asked about a node.
+    pub health: HealthSettings,
     /// Prefix, filters and events of what ranks say.
     pub output: OutputSettings,
+    /// What counts as a hang.
+    pub hang: HangSettings,
     /// torchrun's settings of its rendezvous and its agent.
     pub hints: Hints,
     /// What ranks see of Slurm, in a job.
@@ -320,11 +327,12 @@ impl Layers<'_> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(hints: &Hints, meeting: &Meeting) -> Vec<String> {
+    fn ignored(&self, hints: &Hints, meeting: &Meeting) -> Vec<String> {
         let mut all = hints.without_effect(meeting.at.is_some());
         all.extend(meeting.without_effect(hints));
         all.sort();
         all.dedup();
+        all.extend(behind::without_effect(self.args, |key| self.find(key).is_some()));
         all
     }
 }
@@ -404,8 +412,10 @@ impl Settings {
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
+            health: HealthSettings::resolve(&layers)?,
             output: OutputSettings::resolve(&layers)?,
-            ignored: Layers::ignored(&hints, &meeting),
+            hang: HangSettings::resolve(&layers, facts.at_terminal)?,
+            ignored: layers.ignored(&hints, &meeting),
             hints,
             meeting,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
@@ -487,6 +497,8 @@ impl Settings {
             virtual_local_rank: self.virtual_local_rank.value,
             interactive: self.interactive,
             numbers: self.numbers(),
+            hang: self.hang.spec(),
+            health: self.health.spec(),
         }
     }
 

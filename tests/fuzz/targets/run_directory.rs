@@ -60,6 +60,7 @@ fn seeds() -> Vec<Vec<u8>> {
         agent_process: None,
         rank_processes: vec![],
         reach: None,
+        ranks: vec![],
     };
     let hint = Hint {
         v: HINT_VERSION,

@@ -18,6 +18,8 @@ mod blame;
 mod deciding;
 mod doubt;
 mod elastic;
+mod gate;
+mod hang;
 mod members;
 mod proof;
 mod scale;
@@ -289,6 +291,7 @@ pub(super) fn report(local: u32, exit: ExitKind, summary: &str) -> ExitReport {
         summary: summary.into(),
         words: String::new(),
         recorded: None,
+        evidence: Default::default(),
     }
 }
 

@@ -24,8 +24,9 @@ use crate::domain::{agent, authority, coordinator, lease};
 /// Virtual time, ns.
 pub(super) type Ns = u64;
 pub(super) const MS: Ns = 1_000_000;
-/// More events than this in one scenario is a loop.
+/// More events than this in one scenario is a loop; in a large one, for each [`SMALL`] of its nodes.
 const TOO_MANY: u64 = 400_000;
+const SMALL: u64 = 8;
 /// A scenario has at least so many events and so much time.
 const AT_LEAST: (u64, Ns) = (1_500, 60_000 * MS);
 /// After the last fault the run must run or be closed within this.
@@ -70,6 +71,8 @@ pub(super) enum Task {
     /// The other end closed.
     Closed(u64),
     Exit(u8),
+    /// At the pages of the ranks.
+    Look,
 }
 
 #[derive(Clone, Debug)]
@@ -117,9 +120,11 @@ pub(super) struct World {
     pub(super) counters: Counters,
     pub(super) trace: Vec<String>,
     pub(super) traced: bool,
+    pub(super) wire: super::Wire,
     pub(super) ids: u64,
     pub(super) launch: u32,
     pub(super) launched_at: Ns,
+    pub(super) stopped: super::hang::Stopped,
     settled: bool,
 }
 
@@ -142,9 +147,11 @@ impl World {
             next: 0,
             trace: Vec::new(),
             traced,
+            wire: |frame| frame,
             ids: 0,
             launch: 0,
             launched_at: 0,
+            stopped: super::hang::Stopped::new(),
             settled: false,
         };
         for i in 0..world.scenario.faults.len() {
@@ -174,6 +181,7 @@ impl World {
                 last_call_ms: self.scenario.last_call,
                 ..Numbers::default()
             },
+            hang: self.hang_spec(),
             ..RunSpec::default()
         }
     }
@@ -266,7 +274,7 @@ impl World {
                 let state = self.state();
                 self.check.fail("running_or_closed_in_60_s", self.now, state);
             }
-            if self.events > TOO_MANY {
+            if self.events > TOO_MANY * (self.nodes.len() as u64).div_ceil(SMALL) {
                 let state = self.state();
                 self.check.fail("too_many_events", self.now, state);
             }
@@ -342,6 +350,7 @@ impl World {
             }
             What::Store { kind, .. } => self.store.faults.push(kind),
             What::Reset => self.reset(node),
+            What::Hang => self.hang_rank(node),
             What::Storm { .. } => self.net.storms += 1,
             What::Stubborn { .. } => self.nodes[node].stubborn += 1,
         }
