@@ -14,6 +14,7 @@ pub fn sentence(note: &Note) -> String {
     console::sentence(note).unwrap_or_else(|| beside_the_console(note))
 }
 
+#[allow(clippy::too_many_lines)] // One arm a note.
 fn beside_the_console(note: &Note) -> String {
     match note {
         Note::Leads { term, node, continues, next_attempt } => {

@@ -32,7 +32,7 @@ impl Agent {
             Event::Spawned { op, pid } => self.spawned(now, op, pid, out),
             Event::SpawnFailed { op, errno, what } => {
                 let exit = ExitKind::NeverStarted { errno, what };
-                let evidence = weigh(&exit, &Spoken::default(), &[], Facts::default());
+                let evidence = Box::new(weigh(&exit, &Spoken::default(), &[], Facts::default()));
                 let said = Said { evidence, ..Said::default() };
                 match self.seat(op) {
                     Some(local) => self.ended(now, local, exit, now.boot, said, out),

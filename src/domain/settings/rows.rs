@@ -19,6 +19,7 @@ pub struct Row {
 impl Settings {
     /// Every setting for people, in the order of [`Key::ALL`].
     #[must_use]
+    #[allow(clippy::too_many_lines)] // One arm a setting.
     pub fn rows(&self) -> Vec<Row> {
         let seconds =
             |ms: u64| if ms.is_multiple_of(1000) { (ms / 1000).to_string() } else { format!("{ms}ms") };
