@@ -110,6 +110,8 @@ pub struct ErrorNote {
     pub headline: String,
     /// Where it was raised, `collate.py:41`; empty where nothing tells.
     pub place: String,
+    /// Its file and function, `collate.py:f`.
+    pub frame: String,
     /// The traceback, else the message.
     pub text: String,
     /// When, unix seconds on the clock of the rank's machine, cut to whole ones.
@@ -136,14 +138,14 @@ impl Raw {
         let line = first.lines().find(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned();
         Some(match said.kind {
             Kind::Silent if line.is_empty() => return None,
-            Kind::Silent => ErrorNote { headline: line, place: String::new(), text: first, at_s },
+            Kind::Silent => ErrorNote { headline: line, text: first, at_s, ..ErrorNote::default() },
             // A message of a library's own says more than the last line of something else.
             Kind::Traceback => {
-                ErrorNote { headline: said.headline, place: said.place, text: said.text, at_s }
+                ErrorNote { headline: said.headline, place: said.place, frame: said.frame, text: said.text, at_s }
             }
             _ => {
                 let headline = if line.is_empty() { said.headline } else { line };
-                ErrorNote { headline, place: String::new(), text: said.text, at_s }
+                ErrorNote { headline, text: said.text, at_s, ..ErrorNote::default() }
             }
         })
     }

@@ -1,6 +1,8 @@
 //! What a dead rank said last, as a person wants to read it: the Python traceback, the C++ abort or the
 //! interpreter's fatal error if there is one, else the last lines.
 
+mod others;
+
 use serde::{Deserialize, Serialize};
 
 /// Longest [`Words::text`], in bytes.
@@ -36,6 +38,8 @@ pub enum Kind {
     Terminate,
     /// The interpreter's `Fatal Python error: …` (faulthandler).
     Fatal,
+    /// A panic of Rust or Go, an exception of Java.
+    Panic,
 }
 
 /// Last words.
@@ -48,6 +52,8 @@ pub struct Words {
     /// Where a Python exception was raised, `collate.py:41`: the innermost frame of the program's own files,
     /// else the innermost of all. Empty where nothing tells.
     pub place: String,
+    /// The same frame without its line, but with its function, `collate.py:f`: it stays while lines are added elsewhere.
+    pub frame: String,
     /// At most [`MAX_TEXT`] bytes; no control characters but line ends.
     pub text: String,
     /// Non-empty lines that came after it: many of them say that the program went on.
@@ -60,14 +66,20 @@ pub fn last_words(tail: &[u8]) -> Words {
     let decoded = String::from_utf8_lossy(tail);
     let cleaned: Vec<String> = decoded.split('\n').map(clean).collect();
     let lines: Vec<&str> = cleaned.iter().map(String::as_str).collect();
-    let found = choose(traceback(&lines), terminate(&lines), fatal(&lines));
+    let found = choose(traceback(&lines), terminate(&lines), fatal(&lines), others::other(&lines));
     if let Some(found) = found {
         let after = lines.iter().skip(found.end).filter(|l| !l.is_empty()).count();
-        let place = if found.kind == Kind::Traceback { place(&found) } else { String::new() };
+        let (place, frame) = match found.kind {
+            Kind::Traceback => place(&found),
+            // A crash has no line that raised it: where it was is worth a fingerprint.
+            Kind::Fatal => (String::new(), crashed_in(&found)),
+            _ => (found.place, found.frame),
+        };
         return Words {
             kind: found.kind,
             headline: found.headline,
             place,
+            frame,
             text: bounded(&found.text),
             lines_after: after,
         };
@@ -78,6 +90,7 @@ pub fn last_words(tail: &[u8]) -> Words {
         kind: Kind::Lines,
         headline: last.trim().into(),
         place: String::new(),
+        frame: String::new(),
         text: bounded(&full[full.len().saturating_sub(LINES)..]),
         lines_after: 0,
     }
@@ -91,24 +104,52 @@ pub fn cleaned(text: &[u8]) -> String {
     bounded(&lines.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
-/// Where the last exception of a traceback was raised. A group has no place: its exceptions have.
-fn place(found: &Found<'_>) -> String {
+/// Where the last exception of a traceback was raised: file and line, file and function. A group has no place: its
+/// exceptions have.
+fn place(found: &Found<'_>) -> (String, String) {
     let last = found.text.iter().rposition(|line| line.contains(TRACEBACK)).unwrap_or(0);
     let raised = found.text.iter().skip(last).position(|line| line.trim_end().ends_with(&found.headline));
     let block = found.text.get(last..last + raised.unwrap_or(0)).unwrap_or_default();
     if block.iter().any(|line| line.trim_start().starts_with(['|', '+'])) {
-        return String::new();
+        return Default::default();
     }
-    let frames: Vec<(&str, &str)> = block.iter().filter_map(|line| frame(line)).collect();
-    let own = frames.iter().rev().find(|(file, _)| is_own(file)).or(frames.last());
-    own.map(|(file, line)| format!("{}:{line}", file.rsplit('/').next().unwrap_or(file))).unwrap_or_default()
+    let frames: Vec<Frame<'_>> = block.iter().filter_map(|line| frame(line)).collect();
+    let own = frames.iter().rev().find(|frame| is_own(frame.file)).or(frames.last());
+    own.map(|frame| (format!("{}:{}", frame.base(), frame.line), frame.named())).unwrap_or_default()
 }
 
-/// File and line of `File "/a/b.py", line 41, in f`, whatever stands before it.
-fn frame(line: &str) -> Option<(&str, &str)> {
+/// Where a crash was, by the stack of the thread that had it, its innermost call first.
+fn crashed_in(found: &Found<'_>) -> String {
+    let current = found.text.iter().position(|line| line.starts_with("Current thread ")).unwrap_or(0);
+    let stack = found.text.iter().skip(current + 1).map_while(|line| frame(line));
+    let frames: Vec<Frame<'_>> = stack.collect();
+    let own = frames.iter().find(|frame| is_own(frame.file)).or(frames.first());
+    own.map(Frame::named).unwrap_or_default()
+}
+
+/// `File "/a/b.py", line 41, in f`, whatever stands before it.
+struct Frame<'a> {
+    file: &'a str,
+    line: &'a str,
+    function: &'a str,
+}
+
+impl Frame<'_> {
+    fn base(&self) -> &str {
+        self.file.rsplit('/').next().unwrap_or(self.file)
+    }
+
+    fn named(&self) -> String {
+        format!("{}:{}", self.base(), self.function)
+    }
+}
+
+fn frame(line: &str) -> Option<Frame<'_>> {
     let (file, rest) = line.split_once("  File \"")?.1.split_once("\", line ")?;
-    let number = rest.split(|c: char| !c.is_ascii_digit()).next().filter(|number| !number.is_empty())?;
-    Some((file, number))
+    let line = rest.split(|c: char| !c.is_ascii_digit()).next().filter(|number| !number.is_empty())?;
+    // A traceback has a comma there, the fault handler has none; a syntax error has no function.
+    let function = rest.split_once(" in ").map_or("", |(_, function)| function.trim());
+    Some(Frame { file, line, function })
 }
 
 /// Neither an installed package nor Python itself.
@@ -124,6 +165,10 @@ struct Found<'a> {
     end: usize,
     headline: String,
     text: Vec<&'a str>,
+    /// Where, if that is known already: file and line.
+    place: String,
+    /// File and function.
+    frame: String,
 }
 
 /// The latest one is what ended the program, but an abort is reported twice (by C++, then by faulthandler),
@@ -132,18 +177,23 @@ fn choose<'a>(
     traceback: Option<Found<'a>>,
     terminate: Option<Found<'a>>,
     fatal: Option<Found<'a>>,
+    other: Option<Found<'a>>,
 ) -> Option<Found<'a>> {
     let aborted = |f: &Found<'_>| f.headline.ends_with("Aborted");
     let abort = match (terminate, fatal) {
         (Some(t), Some(f)) if f.start < t.start || aborted(&f) => Some(t),
         (t, f) => f.or(t),
     };
-    match (traceback, abort) {
+    let known = match (traceback, abort) {
         (Some(t), Some(a)) => {
             let follows = a.start < t.end + LINES && a.headline.contains("without an active exception");
             Some(if follows || a.start < t.start { t } else { a })
         }
         (t, a) => t.or(a),
+    };
+    match (known, other) {
+        (Some(known), Some(other)) => Some(if other.start < known.start { known } else { other }),
+        (known, other) => known.or(other),
     }
 }
 
@@ -272,7 +322,7 @@ fn traceback<'a>(lines: &[&'a str]) -> Option<Found<'a>> {
     let last = chain.last()?;
     let (start, end, headline) = (last.start, last.end, last.headline.trim().to_owned());
     let text = chain.into_iter().flat_map(|b| b.text).collect();
-    Some(Found { kind: Kind::Traceback, start, end, headline, text })
+    Some(Found { kind: Kind::Traceback, start, end, headline, text, place: String::new(), frame: String::new() })
 }
 
 /// The block whose header is on line `at` from `column` on; `None` if no exception follows.
@@ -447,7 +497,7 @@ fn terminate<'a>(lines: &[&'a str]) -> Option<Found<'a>> {
         }
         end += 1;
     }
-    Some(Found { kind: Kind::Terminate, start, end, headline, text })
+    Some(Found { kind: Kind::Terminate, start, end, headline, text, place: String::new(), frame: String::new() })
 }
 
 fn fatal<'a>(lines: &[&'a str]) -> Option<Found<'a>> {
@@ -476,7 +526,7 @@ fn fatal<'a>(lines: &[&'a str]) -> Option<Found<'a>> {
     while text.last().is_some_and(|l| l.is_empty()) {
         text.pop();
     }
-    Some(Found { kind: Kind::Fatal, start, end, headline, text })
+    Some(Found { kind: Kind::Fatal, start, end, headline, text, place: String::new(), frame: String::new() })
 }
 
 #[cfg(test)]
