@@ -13,6 +13,7 @@ pub mod logs;
 pub mod net;
 pub mod node;
 pub mod slurm;
+pub mod stacks;
 pub mod store;
 pub mod supervisor;
 pub mod sys;

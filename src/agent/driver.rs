@@ -31,6 +31,7 @@ use crate::ipc::guardian::decode;
 use crate::logs::pump::{Handle, Tail};
 use crate::logs::spec::LogSpec;
 use crate::logs::{Source, Stream};
+use crate::stacks::protocol::{Found, Target};
 use crate::sys::port::PortHold;
 use crate::sys::{clock, procfs, random};
 use crate::torch_store::Told;
@@ -70,6 +71,13 @@ pub enum Input {
         /// Of each that was asked for; none: no answer in time.
         notes: Option<Vec<(LocalRank, Option<ErrorNote>)>>,
     },
+    /// What was found out about ranks that do not advance.
+    Evidence {
+        /// Their attempt.
+        attempt: Attempt,
+        /// One a rank that was asked for, in order.
+        found: Vec<Found>,
+    },
 }
 
 /// What the agent's task asks of the rest of the process.
@@ -85,6 +93,9 @@ pub trait Hooks {
     /// Read these error files, those that were changed since (unix milliseconds), and say so with
     /// [`Input::ErrorFiles`], in any case and soon.
     fn error_files(&mut self, attempt: Attempt, files: Files, not_before_ms: u64);
+    /// Find out where these ranks stand, with two looks that lie at least so far apart, and say so with
+    /// [`Input::Evidence`], in any case and within 5 s. Another look ends the one before.
+    fn collect_evidence(&mut self, attempt: Attempt, ranks: Vec<Target>, between: Duration);
     /// Whose grants count from here on.
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
     /// An explanation.
@@ -191,6 +202,7 @@ impl<H: Hooks> Driver<H> {
                 self.ends.read(attempt, notes);
                 self.go_on();
             }
+            Input::Evidence { .. } => {}
         }
     }
 

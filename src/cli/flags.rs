@@ -204,6 +204,20 @@ pub struct RunOptions {
     /// How long a run goes on while its run directory cannot be written [default: 10 min]
     #[arg(long, value_name = "TIME", help_heading = "Failures")]
     pub store_timeout: Option<String>,
+    /// A rank that gives no sign for so long hangs, whatever it does; before its first sign it counts from its start
+    /// [default: learned]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub heartbeat_timeout: Option<String>,
+    /// The same for one phase (init, first-step, step, data, forward, backward, optimizer, eval, checkpoint) or section;
+    /// may be repeated
+    #[arg(long, value_name = "NAME=TIME", help_heading = "Failures")]
+    pub phase_timeout: Vec<String>,
+    /// What is done about a hang: restart, warn, stop, off [default: restart; off at a terminal]
+    #[arg(long, value_name = "WHAT", help_heading = "Failures")]
+    pub hang_action: Option<String>,
+    /// No limit that is learned is shorter [default: 60 s]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub hang_floor: Option<String>,
     /// How long ranks may run without a word from the coordinator. lease: rolling grants also in a world of one
     /// node [default: auto]
     #[arg(long, value_name = "auto|lease", help_heading = "Failures")]
@@ -345,6 +359,10 @@ impl RunOptions {
                 Key::MasterPort => text(&self.master_port),
                 Key::SecretFile => text(&self.secret_file),
                 Key::Insecure => flag(self.insecure),
+                Key::HeartbeatTimeout => text(&self.heartbeat_timeout),
+                Key::PhaseTimeout => (!self.phase_timeout.is_empty()).then(|| self.phase_timeout.join(",")),
+                Key::HangAction => text(&self.hang_action),
+                Key::HangFloor => text(&self.hang_floor),
                 Key::SlurmEnv => text(&self.slurm_env),
                 Key::GpuVisibility => text(&self.gpu_visibility),
             };

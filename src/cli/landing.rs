@@ -48,6 +48,7 @@ pub fn worker(kind: &str) -> u8 {
         "store" => crate::store::worker::run,
         "logs" => crate::logs::worker::run,
         "probe" => crate::health::worker::run,
+        "stacks" => crate::stacks::worker::run,
         _ => {
             output::failure(&Failure::NotBuilt("this worker"));
             return exit_code::USAGE;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::domain::coordinator::{Coordinator, Effect, Event};
+use crate::domain::coordinator::{Collected, Coordinator, Effect, Event};
 use crate::domain::ids::{Incarnation, NodeName, Op, Term};
 use crate::domain::note::Note;
 use crate::domain::outbox::{Machine, Outbox};
@@ -32,6 +32,8 @@ pub trait Hooks {
     fn supervisor(&mut self, message: ToSupervisor);
     /// Make this file among the probes of the run directory, and say so with `Event::Probed`.
     fn probe(&mut self, name: String);
+    /// Keep what was collected of the ranks.
+    fn collected(&mut self, collected: Collected);
     /// An incident is settled.
     fn report(&mut self, incident: &Incident);
     /// An explanation.
@@ -138,6 +140,7 @@ impl<H: Hooks> Driver<H> {
             Effect::Probe { name } => self.hooks.probe(name),
             Effect::Supervisor(message) => self.hooks.supervisor(message),
             Effect::Report(_) => {}
+            Effect::Collected(collected) => self.hooks.collected(*collected),
             Effect::Over { code } => self.hooks.over(code),
             Effect::StandDown { .. } => self.hooks.stand_down(),
         }

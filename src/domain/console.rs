@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::board::Request;
 use super::errno::errno_name;
 use super::exit::signal_name;
 use super::failed_box::FailedBox;
 use super::ids::{Attempt, NodeName, Rank, RunId};
+use super::liveness::limits::Place;
 use super::note::{DAMAGED, NoPlace, Note, Replaced, Sign};
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
@@ -58,6 +60,8 @@ pub struct Console {
     restarted: bool,
     /// A slot went to another node since a world ran last.
     replaced: bool,
+    /// The newest incident that is a hang.
+    hung: Option<u64>,
     ended: bool,
     /// A local time for unix milliseconds.
     stamp: fn(u64) -> String,
@@ -74,6 +78,7 @@ impl Console {
             first: None,
             restarted: false,
             replaced: false,
+            hung: None,
             ended: false,
             stamp: |ms| format!("{}.{:03}", ms / 1000, ms % 1000),
         }
@@ -117,6 +122,15 @@ impl Console {
             Note::SlotFilled { .. } => {
                 self.replaced = true;
                 self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default()
+            }
+            Note::HangFound { incident, sentence, dir, next, .. } => {
+                self.hung = *incident;
+                let place = format!("{}/{dir}", self.banner.dir);
+                let next = if next.is_empty() { String::new() } else { format!("; {next}") };
+                vec![format!("{time} {sentence}{next}   -> stacks: {place}")]
+            }
+            Note::Decided { incident, decision: Decision::Restart, .. } if self.hung == Some(*incident) => {
+                vec![format!("{time} restarting (change: --hang-action, --heartbeat-timeout)")]
             }
             Note::RankFailed { first, stopped, incident, .. } => {
                 self.first = Some((*incident, first.clone()));
@@ -240,6 +254,7 @@ impl Console {
                     "this coordinator ends: {why}; without another one its ranks are stopped and the exit code is 1"
                 )
             }
+            Note::Suspected { .. } | Note::GoesOn { .. } | Note::RankAsks { .. } => silence(note)?,
             _ => return gone(note),
         })
     }
@@ -344,6 +359,38 @@ fn size(bytes: u64) -> String {
         (value, unit) = (value / 1_000, larger);
     }
     format!("{value} {unit}")
+}
+
+/// Ranks that do not advance, or do again, and what they ask for.
+fn silence(note: &Note) -> Option<String> {
+    Some(match note {
+        Note::Suspected { everybody: true, silent, usual, limit, explicit, .. } => {
+            let known = match (usual, explicit) {
+                (_, true) => format!(" (limit {})", human(*limit)),
+                (Some(usual), false) => format!(" (usual step {})", human(*usual)),
+                (None, false) => String::new(),
+            };
+            format!("no rank has advanced for {}{known}; collecting stacks", human(*silent))
+        }
+        Note::Suspected { rank, node, silent, limit, place, .. } => {
+            let what = match place {
+                Place::Start => format!("has given no sign for {} since its start", human(*silent)),
+                Place::Section(name) => format!("has been in section {name} for {}", human(*silent)),
+                place => format!("has not advanced for {} ({})", human(*silent), place.name()),
+            };
+            format!("rank {rank} ({node}) {what}, limit {}; collecting stacks", human(*limit))
+        }
+        Note::GoesOn { rank, node, silent, .. } => {
+            format!("rank {rank} ({node}) advances again after {}", human(*silent))
+        }
+        Note::RankAsks { rank, node, request: Request::Evict { reason } } => {
+            format!("rank {rank} ({node}) asks for its node to be taken out: {reason}")
+        }
+        Note::RankAsks { rank, node, request: Request::Stop { reason } } => {
+            format!("rank {rank} ({node}) asks for the end of the run: {reason}")
+        }
+        _ => return None,
+    })
 }
 
 /// How many nodes a world has that may have fewer.

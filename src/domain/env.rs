@@ -68,6 +68,10 @@ variables! {
     TORCHELASTIC_USE_AGENT_STORE = Sets "TORCHELASTIC_USE_AGENT_STORE": "`True`: the agent of the first node hosts the store; `False` with `--rdzv-store rank0`.";
     TORCHELASTIC_ERROR_FILE = Both "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`. Where relight itself is given one, it leaves the root of a failed run there.";
     TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
+    TORCH_NCCL_DEBUG_INFO_PIPE_FILE = Reads "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "Passed on. Where it is set, a rank that does not advance is asked through its pipe for what its flight recorder knows, before anything is killed.";
+    TORCH_FR_DEBUG_INFO_PIPE_FILE = Reads "TORCH_FR_DEBUG_INFO_PIPE_FILE": "The same by its newer name, which wins.";
+    TORCH_NCCL_DEBUG_INFO_TEMP_FILE = Reads "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "Passed on. Tells an incident where the flight recorder wrote.";
+    TORCH_FR_DUMP_TEMP_FILE = Reads "TORCH_FR_DUMP_TEMP_FILE": "The same by its newer name, which wins.";
     OMP_NUM_THREADS = Both "OMP_NUM_THREADS": "Passed on. When unset: in a job the CPUs of one rank, that is what the header asks for a task where ranks are in the place of its tasks, else an even share of the node's. Outside, with more than one rank, the same share; under the name torchrun `1`.";
     CUDA_VISIBLE_DEVICES = Both "CUDA_VISIBLE_DEVICES": "Passed on; with `--gpu-visibility own` or `--virtual-local-rank` the entry of the rank. Counts the GPUs of `--nproc-per-node gpu`.";
     HIP_VISIBLE_DEVICES = Both "HIP_VISIBLE_DEVICES": "Passed on; with `--gpu-visibility own` or `--virtual-local-rank` the entry of the rank. Counts the GPUs of `--nproc-per-node gpu` on AMD machines.";
@@ -89,6 +93,10 @@ variables! {
     RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
     RELIGHT_LAST_CALL = Reads "RELIGHT_LAST_CALL": "Default of `--last-call`.";
     RELIGHT_STORE_TIMEOUT = Reads "RELIGHT_STORE_TIMEOUT": "Default of `--store-timeout`.";
+    RELIGHT_HEARTBEAT_TIMEOUT = Reads "RELIGHT_HEARTBEAT_TIMEOUT": "Default of `--heartbeat-timeout`.";
+    RELIGHT_PHASE_TIMEOUT = Reads "RELIGHT_PHASE_TIMEOUT": "Default of `--phase-timeout`.";
+    RELIGHT_HANG_ACTION = Reads "RELIGHT_HANG_ACTION": "Default of `--hang-action`.";
+    RELIGHT_HANG_FLOOR = Reads "RELIGHT_HANG_FLOOR": "Default of `--hang-floor`.";
     RELIGHT_GRANT = Reads "RELIGHT_GRANT": "Default of `--grant`.";
     RELIGHT_RDZV_STORE = Reads "RELIGHT_RDZV_STORE": "Default of `--rdzv-store`.";
     RELIGHT_SLURM_ENV = Reads "RELIGHT_SLURM_ENV": "Default of `--slurm-env`.";
@@ -137,6 +145,7 @@ variables! {
     PATH = Reads "PATH": "Searched for the interpreter at last, and for the program of `--no-python`.";
     HOME = Reads "HOME": "Run directories lie under `$HOME/.local/state/relight` outside Slurm.";
     XDG_STATE_HOME = Reads "XDG_STATE_HOME": "Run directories lie under `$XDG_STATE_HOME/relight` outside Slurm.";
+    XDG_CACHE_HOME = Reads "XDG_CACHE_HOME": "Where torch's flight recorder writes when nothing else is said.";
     XDG_RUNTIME_DIR = Reads "XDG_RUNTIME_DIR": "Sockets lie there when it can be used.";
     SLURM_JOB_ID = Reads "SLURM_JOB_ID": "The run id is `<job id>.<k>` in a batch job.";
     SLURM_SUBMIT_DIR = Reads "SLURM_SUBMIT_DIR": "Run directories lie under `$SLURM_SUBMIT_DIR/.relight` in a job, where they do not lie beside its output.";

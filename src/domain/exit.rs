@@ -28,6 +28,8 @@ pub enum ExitKind {
     },
     /// Its node was lost with it.
     Lost,
+    /// It lived, did not advance, and was ended for it.
+    Hung,
 }
 
 /// One rank's end with what is known around it.
@@ -54,6 +56,8 @@ impl ExitKind {
         match (self, words) {
             (Self::NeverStarted { .. }, _) => self.to_string(),
             (Self::Lost, "") => "was lost with its node".to_owned(),
+            (Self::Hung, "") => self.to_string(),
+            (Self::Hung, words) => words.to_owned(),
             (Self::Signal { .. }, "") => format!("died: {self}"),
             (Self::Signal { .. }, words) => format!("died: {self}: {words}"),
             (_, "") => format!("failed: {self}"),
@@ -67,7 +71,7 @@ impl ExitKind {
         match self {
             Self::Code(code) => i32::from(*code),
             Self::Signal { no, .. } => -i32::from(*no),
-            Self::NeverStarted { .. } | Self::Lost => 1,
+            Self::NeverStarted { .. } | Self::Lost | Self::Hung => 1,
         }
     }
 }
@@ -84,6 +88,7 @@ impl fmt::Display for ExitKind {
                 write!(f, "could not start: {what}: {}", errno_name(*errno))
             }
             Self::Lost => f.write_str("lost with its node"),
+            Self::Hung => f.write_str("did not advance"),
         }
     }
 }

@@ -51,7 +51,7 @@ impl Standing {
         }
         match exit {
             ExitKind::Signal { no: SIGPIPE, .. } => Self::PeerLost,
-            ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } => Self::Struck,
+            ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } | ExitKind::Hung => Self::Struck,
             ExitKind::Code(_) | ExitKind::Lost if summary.is_empty() => Self::Mute,
             ExitKind::Code(_) | ExitKind::Lost => Self::Own,
         }

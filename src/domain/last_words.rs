@@ -222,7 +222,7 @@ fn clean(line: &str) -> String {
 }
 
 /// Marks that turn the direction of what follows.
-fn is_format(c: char) -> bool {
+pub(super) fn is_format(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 

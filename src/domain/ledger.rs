@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::ids::{Attempt, NodeName, Seq, Slot, Term};
+use super::liveness::limits::Learned;
 use super::packed;
 use super::record::{
     AttemptBody, Body, Break, Cause, End, Evict, Ground, Incident, Lead, Member, RECORD_VERSION, Record,
@@ -57,6 +58,8 @@ pub struct Ledger {
     end: Option<End>,
     foreign: Option<Seq>,
     snapshot: Option<Seq>,
+    #[serde(default)]
+    limits: Learned,
 }
 
 impl Ledger {
@@ -112,6 +115,7 @@ impl Ledger {
                 self.evicted.insert(evict.node.clone(), evict.clone());
             }
             Body::End(end) => self.end = Some(end.clone()),
+            Body::Limits(learned) => self.limits.merge(learned),
             // Read already, or taken in above.
             Body::Snapshot(_) => {}
             Body::Unknown => {
@@ -262,6 +266,12 @@ impl Ledger {
     #[must_use]
     pub fn is_settled(&self, incident: u64) -> bool {
         self.settled.contains(&incident)
+    }
+
+    /// How long things usually take in this program.
+    #[must_use]
+    pub fn limits(&self) -> &Learned {
+        &self.limits
     }
 
     /// How the run ended, if it did.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::board::Request;
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
+use super::liveness::limits::Place;
 use super::record::{Decision, FirstFailure};
 use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
@@ -463,6 +465,62 @@ pub enum Note {
     UnknownOp {
         /// Its number.
         op: Op,
+    },
+    /// A rank is silent beyond a limit: it is looked into.
+    Suspected {
+        /// The attempt.
+        attempt: Attempt,
+        /// The rank.
+        rank: Rank,
+        /// Its node.
+        node: NodeName,
+        /// So is every other rank, or nearly so.
+        everybody: bool,
+        /// For how long.
+        silent: Duration,
+        /// How long a step usually takes.
+        usual: Option<Duration>,
+        /// The limit.
+        limit: Duration,
+        /// Somebody gave it.
+        explicit: bool,
+        /// What it did last.
+        place: Place,
+        /// At which step.
+        step: Option<u64>,
+    },
+    /// What a look into a silence brought.
+    HangFound {
+        /// The attempt.
+        attempt: Attempt,
+        /// The incident, where the world ends by it.
+        incident: Option<u64>,
+        /// Who waits for whom.
+        sentence: String,
+        /// Where stacks lie, relative to the run directory.
+        dir: String,
+        /// What follows, where the world does not end by it.
+        next: String,
+    },
+    /// A rank that was silent goes on, and no other is silent any more.
+    GoesOn {
+        /// The attempt.
+        attempt: Attempt,
+        /// The rank.
+        rank: Rank,
+        /// Its node.
+        node: NodeName,
+        /// How long it was silent.
+        silent: Duration,
+    },
+    /// A rank asks for something.
+    RankAsks {
+        /// The rank.
+        rank: Rank,
+        /// Its node.
+        node: NodeName,
+        /// For what.
+        request: Request,
     },
 }
 

@@ -9,6 +9,7 @@ use super::attribution::Verdict;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, NodeName, Rank, Seq, Slot, Term};
 use super::ledger::Ledger;
+use super::liveness::limits::Learned;
 use super::packed;
 use super::spec::{JobRef, Offer, RunSpec};
 
@@ -44,6 +45,8 @@ pub enum Kind {
     Snapshot,
     /// Of a newer program: may be followed, never led from.
     Unknown,
+    /// How long things usually take.
+    Limits,
 }
 
 /// One journal record.
@@ -91,6 +94,8 @@ pub enum Body {
     Snapshot(Box<Ledger>),
     /// A kind or version of a newer program.
     Unknown,
+    /// See [`Learned`].
+    Limits(Box<Learned>),
 }
 
 impl Body {
@@ -106,6 +111,7 @@ impl Body {
             Self::End(_) => Kind::End,
             Self::Snapshot(_) => Kind::Snapshot,
             Self::Unknown => Kind::Unknown,
+            Self::Limits(_) => Kind::Limits,
         }
     }
 }

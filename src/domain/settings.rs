@@ -5,6 +5,7 @@
 mod args;
 mod direct;
 mod file;
+mod hang;
 mod hints;
 mod key;
 mod launch;
@@ -17,6 +18,7 @@ mod value;
 pub use args::{Args, Facts};
 pub use direct::{At, Meeting};
 pub use file::{ConfigFile, FileError, Line};
+pub use hang::HangSettings;
 pub use hints::{Backend, Conf, Endpoint, Hints};
 pub use key::Key;
 pub use output::OutputSettings;

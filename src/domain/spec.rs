@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::ids::{NodeName, RunId};
+use super::liveness::limits::HangSpec;
 
 /// How the program is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -224,6 +225,9 @@ pub struct RunSpec {
     pub interactive: bool,
     /// The timers.
     pub numbers: Numbers,
+    /// What counts as a hang, and what is done about it.
+    #[serde(default)]
+    pub hang: HangSpec,
 }
 
 /// What one node brings.

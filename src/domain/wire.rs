@@ -9,8 +9,12 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::error_file::Recorded;
+use super::board::Request;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
+use super::liveness::evidence::RankEvidence;
+use super::liveness::limits::Learned;
+use super::liveness::watch::{Back, RankProgress, Silence};
 use super::packed;
 use super::record::{Member, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
@@ -154,6 +158,13 @@ pub enum AgentMsg {
         /// Its exit code.
         code: u8,
     },
+    /// Collect what can be known of the ranks of this attempt; answered by `Inspected`.
+    Inspect {
+        /// The attempt.
+        attempt: Attempt,
+        /// Comes back with the answer.
+        id: u64,
+    },
 }
 
 /// One rank's end, as its agent reports it.
@@ -275,6 +286,49 @@ pub enum CoordinatorMsg {
     Offered(Offer),
     /// The agent goes.
     Leaving,
+    /// Ranks are silent beyond a limit.
+    Silent {
+        /// The attempt.
+        attempt: Attempt,
+        /// Which ones.
+        silent: Vec<Silence>,
+    },
+    /// Ranks of those go on.
+    Back {
+        /// The attempt.
+        attempt: Attempt,
+        /// Which ones.
+        back: Vec<Back>,
+    },
+    /// Where ranks are whose pages changed; at most once a second.
+    Progress {
+        /// The attempt.
+        attempt: Attempt,
+        /// Ranks of this node.
+        ranks: Vec<RankProgress>,
+        /// What this node has learned of their times, when that has changed.
+        learned: Option<Box<Learned>>,
+    },
+    /// An answer to `Inspect`.
+    Inspected {
+        /// The attempt.
+        attempt: Attempt,
+        /// From the question.
+        id: u64,
+        /// What was collected.
+        ranks: Vec<RankEvidence>,
+        /// Nothing more comes; else it is a first glance that shows something.
+        whole: bool,
+    },
+    /// A rank asks for something.
+    Asked {
+        /// The attempt.
+        attempt: Attempt,
+        /// Which one.
+        local_rank: LocalRank,
+        /// For what.
+        request: Request,
+    },
 }
 
 /// Agent to coordinator on the beat connection.

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::LocalSet;
 
 use super::beats::{Beats, Listeners, Parts as BeatParts};
+use super::evidence::Evidence;
 use super::finding::Found;
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
 use super::link::{Line, Names, Search};
@@ -139,6 +140,7 @@ async fn main(parts: Parts) {
     let console = Console::new(boot.banner.clone()).with_stamp(teller::stamp);
     let teller = Teller::new(console, output.handle(), store.clone(), boot.context.node.clone());
     output.tell(&teller);
+    let evidence = Evidence::new(workers.clone(), &boot.context.base_env);
     let mut life = Life {
         boot,
         page: Arc::new(page),
@@ -150,6 +152,7 @@ async fn main(parts: Parts) {
         store,
         probe: Probe::new(workers.clone(), PROBE),
         reader: Probe::new(workers, READER),
+        evidence,
         first: Rc::default(),
         bereaved: Rc::default(),
         read: Rc::default(),
@@ -187,6 +190,7 @@ pub(super) struct Life {
     probe: Probe,
     /// For what ranks left, and what we leave.
     reader: Probe,
+    evidence: Evidence,
     /// The first failure of the newest incident, where the coordinator lives here.
     first: Rc<RefCell<Option<FirstFailure>>>,
     /// The coordinator was lost for good.
@@ -323,6 +327,7 @@ impl Life {
             inbox: self.inbox.clone(),
             store: self.store.clone(),
             reader: self.reader.clone(),
+            evidence: self.evidence.clone(),
             bereaved: self.bereaved.clone(),
             read: self.read.clone(),
             done,

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::beats::{Beats, Told};
+use super::evidence::Evidence;
 use super::link::Line;
 use super::probe::Probe;
 use super::status::Board;
@@ -28,6 +30,7 @@ use crate::domain::spec::Numbers;
 use crate::domain::time::BootTime;
 use crate::domain::wire::{ToAgent, ToCoordinator, ToSupervisor};
 use crate::health::protocol::SpaceRow;
+use crate::stacks::protocol::Target;
 use crate::store::hint::{HINT, Hint};
 use crate::sys::page::Page;
 
@@ -58,6 +61,8 @@ pub(crate) struct AgentHooks {
     pub(crate) store: StoreLine,
     /// Reads what ranks left.
     pub(crate) reader: Probe,
+    /// Looks at ranks that do not advance.
+    pub(crate) evidence: Evidence,
     /// Set when the coordinator is lost for good.
     pub(crate) bereaved: Rc<Cell<bool>>,
     /// Records that this agent has read.
@@ -94,6 +99,14 @@ impl crate::agent::driver::Hooks for AgentHooks {
             let notes = reader.error_files(paths, not_before_ms).await;
             let notes = notes.map(|notes| ranks.into_iter().zip(notes).collect());
             let _ = inbox.send(Input::ErrorFiles { attempt, notes });
+        });
+    }
+
+    fn collect_evidence(&mut self, attempt: Attempt, ranks: Vec<Target>, between: Duration) {
+        let (evidence, inbox) = (self.evidence.clone(), self.inbox.clone());
+        tasks::spawn(async move {
+            let found = evidence.collect(ranks, between).await;
+            let _ = inbox.send(Input::Evidence { attempt, found });
         });
     }
 

@@ -10,6 +10,7 @@ mod closing;
 mod control;
 mod direct;
 mod errands;
+mod evidence;
 mod finding;
 mod hooks;
 mod link;

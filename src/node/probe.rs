@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
@@ -70,7 +72,7 @@ impl Probe {
             Some(socket) => socket,
             None => self.start()?,
         };
-        if let Ok(Some(response)) = timeout(patience, ask(&mut socket, &request)).await
+        if let Ok(Some(response)) = timeout(patience, ask::<_, Response>(&mut socket, &request)).await
             && response.op() == request.op()
         {
             *self.socket.borrow_mut() = Some(socket);
@@ -88,7 +90,11 @@ impl Probe {
     }
 }
 
-async fn ask(socket: &mut UnixStream, request: &Request) -> Option<Response> {
+/// One question to a worker and its answer; none: it is no worker any more.
+pub(super) async fn ask<Q: Serialize, A: DeserializeOwned>(
+    socket: &mut UnixStream,
+    request: &Q,
+) -> Option<A> {
     socket.write_all(&frame::encode(request).ok()?).await.ok()?;
     let length = usize::try_from(socket.read_u32_le().await.ok()?).ok().filter(|n| *n <= MAX_FRAME)?;
     let mut body = vec![0; length];

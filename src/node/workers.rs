@@ -24,6 +24,9 @@ pub(crate) const ERRAND: WorkerId = WorkerId(4);
 /// A probe that reads what ranks left: it may hang where they wrote.
 pub(crate) const READER: WorkerId = WorkerId(5);
 
+/// The one that looks at ranks that do not advance.
+pub(crate) const STACKS: WorkerId = WorkerId(6);
+
 /// The number of a worker's socket.
 pub(crate) const SOCKET: i32 = 3;
 const IMAGE: i32 = 7;
@@ -66,6 +69,7 @@ impl Workers {
         let kind = match id {
             STORE => "store",
             LOGS => "logs",
+            STACKS => "stacks",
             _ => "probe",
         };
         // Of the one before; the next entry is this one's.

@@ -169,6 +169,17 @@ pub fn write_small(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)
 }
 
+/// Writes into a named pipe that somebody reads from, without waiting for anything; anything but a pipe, and one that
+/// nobody reads from, is an error.
+pub fn poke_pipe(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
+    let mut pipe = File::options().write(true).custom_flags(flags.bits()).open(path)?;
+    if !std::os::unix::fs::FileTypeExt::is_fifo(&pipe.metadata()?.file_type()) {
+        return Err(io::Error::other("not a pipe"));
+    }
+    pipe.write_all(bytes)
+}
+
 /// Free bytes for an ordinary user on the file system of this path, or of the nearest directory above it that
 /// is there.
 #[must_use]

@@ -1,14 +1,16 @@
 //! Ring 1, the floor: every `unsafe`, every nix and rustix call. What is newer than Linux 4.18 is probed once
 //! ([`capability`]) and has a fallback.
 //!
-//! Nothing here waits for a shared file system, and of another process only `stat` and `status` are read:
-//! `cmdline`, `environ` and `maps` block on a process that is stuck in the kernel.
+//! Nothing here waits for a shared file system, and of another process only `stat`, `status` and what
+//! [`facts`] names are read: `cmdline`, `environ` and `maps` block on a process that is stuck in the kernel.
 
 pub mod addresses;
 pub mod capability;
+pub mod capture;
 pub mod clock;
 pub mod dirs;
 pub mod epoll;
+pub mod facts;
 pub mod fence;
 pub mod files;
 pub mod inherited;

@@ -58,6 +58,19 @@ pub fn kill(pid: i32, signal: i32) -> io::Result<()> {
     if unsafe { libc::kill(pid, signal) } == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Sends a signal to the main thread of a process. Which life has the number is the caller's to know.
+///
+/// # Errors
+/// As [`kill`].
+pub fn kill_main_thread(pid: i32, signal: i32) -> io::Result<()> {
+    if pid <= 0 {
+        return Err(io::Error::from_raw_os_error(libc::EINVAL));
+    }
+    // SAFETY: three numbers.
+    let rc = unsafe { libc::syscall(libc::SYS_tgkill, pid, pid, signal) };
+    if rc == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sends a signal to every process of a group.
 ///
 /// # Errors

@@ -19,6 +19,8 @@ pub struct Stat {
     pub session: i32,
     /// Clock ticks from boot to its start (field 22): with the pid it names one life.
     pub start_time: u64,
+    /// Clock ticks of CPU time, its own and that of the children that it waited for (fields 14 to 17).
+    pub ticks: u64,
 }
 
 impl Stat {
@@ -74,6 +76,9 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         group: number(5)?,
         session: number(6)?,
         start_time: fields.get(22 - 3)?.parse().ok()?,
+        ticks: (14..=17)
+            .filter_map(|at| fields.get(at - 3)?.parse::<u64>().ok())
+            .fold(0, u64::saturating_add),
     })
 }
 
@@ -227,7 +232,10 @@ mod tests {
     fn a_name_with_brackets_and_spaces_is_no_trap() {
         let line = b"42 (a) R (b)) S 7 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987654 100 1";
         let stat = parse_stat(line).unwrap();
-        assert_eq!(stat, Stat { state: 'S', parent: 7, group: 40, session: 39, start_time: 987_654 });
+        assert_eq!(
+            stat,
+            Stat { state: 'S', parent: 7, group: 40, session: 39, start_time: 987_654, ticks: 26 }
+        );
         assert_eq!(parse_stat(b"42 (x"), None);
         assert_eq!(parse_stat(b""), None);
         assert_eq!(parse_stat(b"1 (x) R"), None);

@@ -38,5 +38,6 @@ targets! {
     log_pump,
     run_directory,
     slurm_env,
+    stack_parser,
     torch_store,
 }

@@ -17,15 +17,31 @@ pub const ROOMS: &[(&str, &[&str])] = &[
     ("store", &["domain", "sys", "+ipc::frame"]),
     ("logs", &["domain", "sys", "+ipc::frame"]),
     ("health", &["domain", "sys", "+ipc::frame"]),
+    ("stacks", &["domain", "sys", "+ipc::frame"]),
     ("slurm", &["domain", "sys"]),
     ("torch_store", &["domain", "sys"]),
     // Ring 2. Agent, coordinator, guardian and supervisor never meet but in `node`.
-    ("agent", &["domain", "sys", "ipc", "net", "store", "logs", "health", "torch_store"]),
+    ("agent", &["domain", "sys", "ipc", "net", "store", "logs", "health", "stacks", "torch_store"]),
     ("coordinator", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("guardian", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
     ("supervisor", &["domain", "sys", "ipc", "net", "store", "logs", "health", "slurm"]),
     ("inspect", &["domain", "sys", "ipc", "net", "store", "logs", "health"]),
-    ("node", &["domain", "sys", "ipc", "net", "store", "logs", "health", "agent", "coordinator", "guardian"]),
+    (
+        "node",
+        &[
+            "domain",
+            "sys",
+            "ipc",
+            "net",
+            "store",
+            "logs",
+            "health",
+            "stacks",
+            "agent",
+            "coordinator",
+            "guardian",
+        ],
+    ),
     // Ring 3.
     ("cli", &["*"]),
 ];

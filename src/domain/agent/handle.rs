@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::exit::ExitKind;
 use super::super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, StoreId};
+use super::super::liveness::watch::Watch;
 use super::super::mutant::Mutant;
 use super::super::note::{NoPlace, Note, Stale};
 use super::super::outbox::Outbox;
@@ -84,6 +85,8 @@ impl Agent {
                 self.os_signal(now, signal, (terminal, user), pid, uid, out);
             }
             Event::Tick => {}
+            Event::Looked { attempt, samples } => self.looked(now, attempt, samples, out),
+            Event::Inspected { attempt, id, ranks, whole } => self.inspected(attempt, id, ranks, whole, out),
         }
     }
 
@@ -190,6 +193,7 @@ impl Agent {
             AgentMsg::PassOn { signal } => self.pass_on(signal, out),
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(code, out),
+            AgentMsg::Inspect { attempt, id } => self.inspect(attempt, id, out),
         }
     }
 
@@ -212,6 +216,8 @@ impl Agent {
             self.send(CoordinatorMsg::Offered(offer), out);
         }
         self.report(now, out);
+        self.watch.tell_again();
+        self.requests.clear();
         if let Some(signal) = self.signals.first() {
             let msg = CoordinatorMsg::Signal { signal, terminal: false, pid: None, uid: None, again: false };
             self.send(msg, out);
@@ -285,6 +291,8 @@ impl Agent {
         }
         self.team = Some(Team { attempt, ranks });
         self.floor = Some(attempt);
+        self.watch = Watch::default();
+        self.requests.clear();
         self.offer = None;
         self.resend = None;
         self.phase = Phase::Spawning;

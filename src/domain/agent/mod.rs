@@ -9,6 +9,7 @@
 //! ranks run on, as long as the grant does.
 
 mod handle;
+mod liveness;
 pub(super) mod signals;
 mod state;
 mod stop;
@@ -18,9 +19,11 @@ mod tests;
 pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};
 
+use super::board::Sample;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
+use super::liveness::evidence::RankEvidence;
 use super::spec::Offer;
 use super::time::BootTime;
 use super::torch_store::seen::Reach;
@@ -141,6 +144,24 @@ pub enum Event {
     },
     /// The deadline passed.
     Tick,
+    /// One look at the pages of the ranks that [`Agent::watches`] names.
+    Looked {
+        /// Their attempt.
+        attempt: Attempt,
+        /// What each page says; none: nobody has claimed it.
+        samples: Vec<(LocalRank, Option<Sample>)>,
+    },
+    /// From [`Effect::Inspect`]: what could be collected.
+    Inspected {
+        /// The attempt.
+        attempt: Attempt,
+        /// From the effect.
+        id: u64,
+        /// Of each rank; their pages and silences are put in by the machine.
+        ranks: Vec<RankEvidence>,
+        /// Nothing more comes; else it is a first glance that shows something.
+        whole: bool,
+    },
 }
 
 /// One rank to spawn.
@@ -229,4 +250,13 @@ pub enum Effect {
     },
     /// Tell the guardian, and go.
     Exit(u8),
+    /// Collect what the kernel and their interpreters say of these ranks; answered by `Inspected`, soon.
+    Inspect {
+        /// The attempt.
+        attempt: Attempt,
+        /// Comes back with the answer.
+        id: u64,
+        /// The ranks that live.
+        ranks: Vec<AliveRank>,
+    },
 }

@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::board::Request;
 use super::super::error_file::Recorded;
 use super::super::exit::ExitKind;
 use super::super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, StoreId, Term};
 use super::super::ledger::Ledger;
+use super::super::liveness::limits::Learned;
+use super::super::liveness::watch::Watch;
 use super::super::mutant::Mutants;
 use super::super::outbox::{Machine, Outbox};
 use super::super::spec::{NodeSpec, Numbers, Offer, RunSpec};
@@ -176,6 +179,12 @@ pub struct Agent {
     /// When its grant is over too, and that is said.
     pub(super) mourn: Option<BootTime>,
     pub(super) next_op: u64,
+    /// The pages of the ranks of the newest attempt.
+    pub(super) watch: Watch,
+    /// What the coordinator was told of their times.
+    pub(super) told: Learned,
+    /// What ranks asked for last.
+    pub(super) requests: BTreeMap<LocalRank, Request>,
 }
 
 impl Agent {
@@ -213,6 +222,9 @@ impl Agent {
             alone: None,
             mourn: None,
             next_op: 0,
+            watch: Watch::default(),
+            told: Learned::default(),
+            requests: BTreeMap::new(),
         }
     }
 

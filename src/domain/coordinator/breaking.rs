@@ -26,7 +26,7 @@ use super::state::{Breaking, Coordinator, Peer, Phase, Want};
 pub(super) type WorldOf<'a> = (Attempt, &'a [Member]);
 
 /// What broke a world.
-enum What {
+pub(super) enum What {
     /// Ranks failed by themselves.
     Failed,
     /// A node is lost.
@@ -37,6 +37,8 @@ enum What {
     RanOut(NodeName),
     /// A process of an earlier world survived SIGKILL on a node of one that has not begun.
     Dirty(NodeName),
+    /// Its ranks did not advance.
+    Hung,
 }
 
 impl Coordinator {
@@ -103,7 +105,7 @@ impl Coordinator {
     }
 
     /// A world breaks once.
-    fn may_break(&self, attempt: Attempt) -> bool {
+    pub(super) fn may_break(&self, attempt: Attempt) -> bool {
         let current = self.ledger.attempt() == Some(attempt);
         let again = self.broken >= Some(attempt) && !self.config.mutants.has(Mutant::ChargeTwice);
         current && !again && self.ending.is_none() && !self.is_closed() && self.phase != Phase::Electing
@@ -145,7 +147,7 @@ impl Coordinator {
         self.break_world(now, What::Gone(node), out);
     }
 
-    fn break_world(&mut self, now: Now, what: What, out: &mut Outbox<Effect>) {
+    pub(super) fn break_world(&mut self, now: Now, what: What, out: &mut Outbox<Effect>) {
         let Some(attempt) = self.ledger.attempt() else { return };
         if let Some(old) = self.breaking.take() {
             self.settling.push(old);
@@ -159,6 +161,7 @@ impl Coordinator {
                 let members = self.ledger.world().map_or(&[][..], |w| &w.members);
                 self.blame(now, (attempt, members), &ends.values().cloned().collect::<Vec<_>>())
             }
+            What::Hung => (self.hung(), now.boot),
             What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
@@ -177,7 +180,7 @@ impl Coordinator {
             first: first.filter(|_| !open),
             lost: match &what {
                 What::Lost(node) => vec![node.clone()],
-                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => Vec::new(),
+                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) | What::Hung => Vec::new(),
             },
             dirty: match &what {
                 What::Dirty(node) => Some(node.clone()),
@@ -191,7 +194,7 @@ impl Coordinator {
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
             reach: self.take_reach(attempt),
-            found: Default::default(),
+            found: self.hang.take_found(),
         });
         self.phase = Phase::Gathering;
         if !open {
@@ -310,7 +313,7 @@ impl Coordinator {
             spares,
             found: &found,
         };
-        let verdict = policy::decide(&self.ledger, &broken);
+        let verdict = self.or_stop(what, policy::decide(&self.ledger, &broken));
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
             out.note(Note::Decided {
@@ -371,6 +374,8 @@ impl Coordinator {
         out: &mut Outbox<Effect>,
     ) {
         match (what, first) {
+            // What was found was said.
+            (What::Hung, Some(_)) => {}
             (_, Some(first)) => {
                 let ranks = self.ledger.world().map_or(0, |w| rendezvous::world_size(&w.members));
                 let stopped = ranks.saturating_sub(1);
@@ -384,7 +389,7 @@ impl Coordinator {
                 out.note(Note::GrantRanOut { node: node.clone(), attempt, incident, own });
             }
             // The loss itself was said when it was noticed.
-            (What::Lost(_) | What::Failed | What::Dirty(_), None) => {}
+            (What::Lost(_) | What::Failed | What::Dirty(_) | What::Hung, None) => {}
         }
     }
 
@@ -426,7 +431,9 @@ impl Coordinator {
 
     fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
-        let settled = if broke.first.is_some() { self.blame(now, broke.world(), &ends).0 } else { None };
+        // "First to exit" is the culprit of a crash, never of a hang.
+        let crashed = broke.first.as_ref().filter(|first| first.exit != ExitKind::Hung);
+        let settled = crashed.and_then(|_| self.blame(now, broke.world(), &ends).0);
         let first = settled.or_else(|| broke.first.clone());
         // The loss of a node explains the ranks that lost their peers, whoever was heard first.
         let blames = self.config.mutants.has(Mutant::BlameVictim);

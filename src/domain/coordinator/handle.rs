@@ -126,6 +126,11 @@ impl Coordinator {
                     peer.offer = Some(offer);
                 }
             }
+            CoordinatorMsg::Silent { .. }
+            | CoordinatorMsg::Back { .. }
+            | CoordinatorMsg::Progress { .. }
+            | CoordinatorMsg::Inspected { .. }
+            | CoordinatorMsg::Asked { .. } => self.hears_of_ranks(now, from, msg, out),
             CoordinatorMsg::Leaving => {
                 self.busy.remove(from);
                 if let Some(peer) = self.peers.get_mut(from) {
@@ -219,7 +224,7 @@ impl Coordinator {
             Body::Membership(change) => out.put(Effect::Voters(change.voters.clone())),
             Body::Incident(incident) => out.put(Effect::Report(Box::new(incident.clone()))),
             Body::End(end) => self.close(now, end.code, &end.sentence, out),
-            Body::Evict(_) | Body::Snapshot(_) | Body::Unknown => {}
+            Body::Evict(_) | Body::Snapshot(_) | Body::Unknown | Body::Limits(_) => {}
         }
     }
 
@@ -328,6 +333,7 @@ impl Coordinator {
         self.probe_again(now, out);
         self.ask_for_agents(now, out);
         self.parting(now, out);
+        self.hang_on_time(now, out);
         if self.resend.is_some_and(|at| now.boot >= at) {
             self.resend = None;
             self.repeat(now, out);
@@ -355,6 +361,9 @@ impl Coordinator {
         }
         if self.append.is_none() && self.phase == Phase::Running {
             self.snapshot_if_due(now, out);
+        }
+        if self.append.is_none() && self.phase == Phase::Running {
+            self.write_limits(now, out);
         }
     }
 

@@ -15,12 +15,14 @@ mod doubt;
 mod elastic;
 mod ending;
 mod handle;
+mod hang;
 mod members;
 mod proof;
 mod reach;
 mod state;
 mod supervised;
 
+pub use hang::{Collected, RankState};
 pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY, Standing};
 
 use std::time::Duration;
@@ -185,6 +187,8 @@ pub enum Effect {
     Supervisor(ToSupervisor),
     /// The files of a settled incident.
     Report(Box<Incident>),
+    /// Keep what was collected of the ranks.
+    Collected(Box<Collected>),
     /// Everybody was told to go and went, or had the time to.
     Over {
         /// The run's exit code.

@@ -19,6 +19,7 @@ use super::super::time::{BootTime, Now, earlier};
 use super::super::torch_store::seen::Reach;
 use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator, World};
 use super::doubt::Doubt;
+use super::hang::Hang;
 use super::proof::Probe;
 use super::reach::Reached;
 use super::supervised::Missing;
@@ -324,6 +325,8 @@ pub struct Coordinator {
     pub(super) over_said: bool,
     pub(super) next_op: u64,
     pub(super) random: u64,
+    /// What ranks say of themselves, and a look into a hang.
+    pub(super) hang: Hang,
 }
 
 impl Coordinator {
@@ -377,6 +380,7 @@ impl Coordinator {
             over_said: false,
             next_op: 0,
             random,
+            hang: Hang::default(),
         }
     }
 
@@ -530,7 +534,7 @@ impl Coordinator {
         if let Some(over) = self.authority_missed {
             at = earlier(at, Some(over.after(ms(numbers.lost_ms) + REMOVAL)));
         }
-        at = earlier(at, self.late_at());
+        at = earlier(earlier(at, self.late_at()), self.hang_at());
         at = earlier(at, self.removal.map(|since| since.after(REMOVAL)));
         at = earlier(earlier(at, self.doubts_at()), earlier(self.ask_at(), self.wake));
         earlier(at, self.closed_at.filter(|_| !self.over_said).map(|c| c.after(PARTING)))

@@ -80,3 +80,11 @@ pub struct RankEvidence {
     /// What its flight recorder wrote, `path`; empty: none was asked for.
     pub flight_recorder: String,
 }
+
+impl ProcessFacts {
+    /// It waits for a person.
+    #[must_use]
+    pub fn reads_terminal(&self) -> bool {
+        ["/dev/pts/", "/dev/tty", "/dev/console"].iter().any(|place| self.reads.starts_with(place))
+    }
+}

@@ -3,3 +3,8 @@
 //! "First to exit" is the culprit of a crash, never of a hang: the ranks that wait for the culprit end first.
 
 pub mod evidence;
+pub mod flight;
+pub mod limits;
+pub mod stack;
+pub mod vote;
+pub mod watch;

@@ -91,11 +91,19 @@ pub enum Key {
     SecretFile,
     /// Nothing does.
     Insecure,
+    /// Silence of a rank that is a hang.
+    HeartbeatTimeout,
+    /// The same for phases and sections by name.
+    PhaseTimeout,
+    /// What is done about a hang.
+    HangAction,
+    /// The shortest limit that is learned.
+    HangFloor,
 }
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 47] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -122,6 +130,10 @@ impl Key {
         Self::JoinTimeout,
         Self::LastCall,
         Self::StoreTimeout,
+        Self::HeartbeatTimeout,
+        Self::PhaseTimeout,
+        Self::HangAction,
+        Self::HangFloor,
         Self::Grant,
         Self::LocalAddr,
         Self::RdzvStore,
@@ -188,6 +200,10 @@ impl Key {
             Self::MasterPort => "master-port",
             Self::SecretFile => "secret-file",
             Self::Insecure => "insecure",
+            Self::HeartbeatTimeout => "heartbeat-timeout",
+            Self::PhaseTimeout => "phase-timeout",
+            Self::HangAction => "hang-action",
+            Self::HangFloor => "hang-floor",
         }
     }
 
@@ -240,6 +256,10 @@ impl Key {
             Self::MasterPort => &[env::PET_MASTER_PORT],
             Self::SecretFile => &[env::RELIGHT_SECRET_FILE],
             Self::Insecure => &[],
+            Self::HeartbeatTimeout => &[env::RELIGHT_HEARTBEAT_TIMEOUT],
+            Self::PhaseTimeout => &[env::RELIGHT_PHASE_TIMEOUT],
+            Self::HangAction => &[env::RELIGHT_HANG_ACTION],
+            Self::HangFloor => &[env::RELIGHT_HANG_FLOOR],
         }
     }
 

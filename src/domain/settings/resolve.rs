@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::args::{Args, Facts};
 use super::direct::Meeting;
 use super::file::ConfigFile;
+use super::hang::HangSettings;
 use super::hints::Hints;
 use super::key::Key;
 use super::output::OutputSettings;
@@ -103,6 +104,7 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         ValueProblem::NotGrant => meant(&["auto", "lease"]),
         ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
         ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
+        ValueProblem::NotOneOf(_) if place.key == Key::HangAction => meant(&["restart", "warn", "stop", "off"]),
         ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
         ValueProblem::NotANumber if place.key == Key::MaxRestarts => meant(&["unlimited"]),
@@ -165,6 +167,8 @@ pub struct Settings {
     pub rdzv_store: Value<StoreHost>,
     /// Prefix, filters and events of what ranks say.
     pub output: OutputSettings,
+    /// What counts as a hang.
+    pub hang: HangSettings,
     /// torchrun's settings of its rendezvous and its agent.
     pub hints: Hints,
     /// What ranks see of Slurm, in a job.
@@ -400,6 +404,7 @@ impl Settings {
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
             output: OutputSettings::resolve(&layers)?,
+            hang: HangSettings::resolve(&layers, facts.at_terminal)?,
             ignored: Layers::ignored(&hints, &meeting),
             hints,
             meeting,
@@ -481,6 +486,7 @@ impl Settings {
             virtual_local_rank: self.virtual_local_rank.value,
             interactive: self.interactive,
             numbers: self.numbers(),
+            hang: self.hang.spec(),
         }
     }
 

@@ -95,6 +95,9 @@ impl Settings {
                 Key::NodeRank | Key::MasterAddr | Key::MasterPort | Key::SecretFile | Key::Insecure => {
                     self.meeting.show(key).unwrap_or((None, &self.meeting.insecure.origin))
                 }
+                Key::HeartbeatTimeout | Key::PhaseTimeout | Key::HangAction | Key::HangFloor => {
+                    self.hang.show(key).unwrap_or((None, &self.hang.action.origin))
+                }
                 Key::SlurmEnv => (Some(self.slurm_env.value.name().to_owned()), &self.slurm_env.origin),
                 Key::GpuVisibility => (Some(self.gpus.value.name().to_owned()), &self.gpus.origin),
             }

@@ -177,6 +177,9 @@ pub enum ValueProblem {
     /// Not one of the words of the setting.
     #[error("is none of {0}")]
     NotOneOf(&'static str),
+    /// No name with a time.
+    #[error("is no NAME=TIME")]
+    NotPhaseTime,
     /// No absolute path could be made of it.
     #[error("contains a NUL byte")]
     Nul,

@@ -52,6 +52,7 @@ impl World {
                     self.lease(node, lease::Event::Acked { link, ack });
                 }
             }
+            Task::Look => self.look(node),
             Task::Dial => self.dial(node),
             Task::DialBeat(link) => self.dial_beat(node, link),
             Task::Spawn(seat) => self.spawn(node, &seat),
@@ -74,7 +75,7 @@ impl World {
     }
 
     pub(super) fn agent(&mut self, node: usize, event: Event) {
-        if event != Event::Tick {
+        if !matches!(event, Event::Tick | Event::Looked { .. }) {
             self.say(|_| format!("n{node} agent <- {event:?}"));
         }
         let now = self.clock(node);
@@ -112,6 +113,7 @@ impl World {
     pub(super) fn notes(&mut self, node: usize, notes: Vec<Note>) {
         for note in notes {
             self.say(|_| format!("n{node} says {note:?}"));
+            self.check_hang(&note);
             match note {
                 Note::Dropped { .. } => self.counters.stale_drops += 1,
                 Note::NodeLost { node: which, sign, .. } => {
@@ -210,6 +212,11 @@ impl World {
                 };
                 let delay = self.rng.range(1, 5) * MS;
                 self.task(node, delay, Thread::Control, Task::Agent(event));
+            }
+            agent::Effect::Inspect { attempt, id, ranks } => {
+                let took = self.rng.range(50, 900) * MS;
+                let ranks = self.evidence(attempt, &ranks);
+                self.task(node, took, Thread::Control, Task::Agent(Event::Inspected { attempt, id, ranks, whole: true }));
             }
             agent::Effect::Exit(code) => {
                 if let Some(process) = &mut self.nodes[node].agent {

@@ -20,6 +20,10 @@ macro_rules! counters {
 }
 
 counters! {
+    /// Ranks that were stopped.
+    ranks_stopped,
+    /// Worlds that ended because one was.
+    hangs,
     /// Launches, the first of each scenario included.
     launches,
     /// Attempts that were opened.

@@ -88,6 +88,8 @@ pub enum What {
     },
     /// The node's control connection breaks.
     Reset,
+    /// A rank is stopped and stays so.
+    Hang,
     /// Many messages are lost, doubled and late for so long.
     Storm {
         /// How long, ms.
@@ -213,6 +215,13 @@ impl Scenario {
         let full = u32::try_from(count).unwrap_or(3).saturating_sub(spares);
         let fewer = if rng.chance(500) { u32::try_from(rng.below(u64::from(full))).unwrap_or(0) } else { 0 };
         let last_call = rng.range(1_000, 20_000);
+        if rng.chance(200) {
+            for _ in 0..rng.range(1, 3) {
+                let (at, node) = (rng.range(5_000, LAST_FAULT), Self::node(&mut rng, count));
+                faults.push(Fault { at, node, what: What::Hang });
+            }
+            faults.sort_by_key(|f| (f.at, f.node));
+        }
         Self { seed, nodes, spares, fewer, last_call, nproc, max_restarts, drop, double, supervised, faults }
     }
 
@@ -328,6 +337,7 @@ impl fmt::Display for Fault {
                 write!(f, "store {kind} {ms}")
             }
             What::Reset => f.write_str("reset"),
+            What::Hang => f.write_str("hang"),
             What::Storm { ms } => write!(f, "storm {ms}"),
             What::Stubborn { ms } => write!(f, "stubborn {ms}"),
         }
@@ -381,6 +391,7 @@ impl FromStr for Fault {
                 What::Store { kind, ms: number(6)? }
             }
             "reset" => What::Reset,
+            "hang" => What::Hang,
             "storm" => What::Storm { ms: number(5)? },
             "stubborn" => What::Stubborn { ms: number(5)? },
             _ => return Err(bad()),

@@ -322,7 +322,7 @@ impl World {
                 let took = self.rng.range(1, 5) * MS;
                 self.task(node, took, Thread::Control, Task::Coordinator(Event::Probed { name, won }));
             }
-            Effect::Report(_) | Effect::Supervisor(ToSupervisor::Finish { .. }) => {}
+            Effect::Report(_) | Effect::Collected(_) | Effect::Supervisor(ToSupervisor::Finish { .. }) => {}
             Effect::Over { code } => {
                 if let Some(lead) = self.lead_mut(node) {
                     lead.over = true;

@@ -8,6 +8,7 @@ mod agent;
 mod check;
 mod counters;
 mod faults;
+mod hang;
 mod lead;
 mod net;
 mod node;

@@ -311,6 +311,9 @@ impl World {
         });
         self.guardian(node, guardian, guardian::Event::AgentStarted { pid: u32::try_from(id).unwrap_or(1) });
         self.task(node, 0, Thread::Control, Task::Agent(agent::Event::Begin));
+        if self.looks() {
+            self.task(node, 0, Thread::Control, Task::Look);
+        }
         if node == 0 {
             let delay = self.rng.range(2, 60) * MS;
             self.task(node, delay, Thread::Control, Task::ReadJournal);

@@ -70,6 +70,8 @@ pub(super) enum Task {
     /// The other end closed.
     Closed(u64),
     Exit(u8),
+    /// At the pages of the ranks.
+    Look,
 }
 
 #[derive(Clone, Debug)]
@@ -120,6 +122,7 @@ pub(super) struct World {
     pub(super) ids: u64,
     pub(super) launch: u32,
     pub(super) launched_at: Ns,
+    pub(super) stopped: super::hang::Stopped,
     settled: bool,
 }
 
@@ -145,6 +148,7 @@ impl World {
             ids: 0,
             launch: 0,
             launched_at: 0,
+            stopped: super::hang::Stopped::new(),
             settled: false,
         };
         for i in 0..world.scenario.faults.len() {
@@ -174,6 +178,7 @@ impl World {
                 last_call_ms: self.scenario.last_call,
                 ..Numbers::default()
             },
+            hang: self.hang_spec(),
             ..RunSpec::default()
         }
     }
@@ -342,6 +347,7 @@ impl World {
             }
             What::Store { kind, .. } => self.store.faults.push(kind),
             What::Reset => self.reset(node),
+            What::Hang => self.hang_rank(node),
             What::Storm { .. } => self.net.storms += 1,
             What::Stubborn { .. } => self.nodes[node].stubborn += 1,
         }
