@@ -452,6 +452,7 @@ fn replaced(node: &NodeName, why: Replaced) -> String {
         Replaced::Dirty => format!("{node} has a process that survived SIGKILL"),
         Replaced::FailedTwice => format!("{node} failed first in two attempts running"),
         Replaced::Away => format!("{node} has no agent"),
+        Replaced::Evicted => format!("{node} was taken out"),
     }
 }
 

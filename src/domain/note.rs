@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::board::Request;
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::liveness::limits::Place;
-use super::record::{Decision, FirstFailure};
+use super::record::{Decision, FirstFailure, Ordered};
 use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
@@ -60,6 +60,8 @@ pub enum Replaced {
     FailedTwice,
     /// Its agent is not there.
     Away,
+    /// It was taken out of the run.
+    Evicted,
 }
 
 /// Why an agent has no place with a coordinator.
@@ -221,6 +223,9 @@ pub enum Note {
         charged: bool,
         /// The budget, if there is one.
         max_restarts: Option<u32>,
+        /// So long nothing is started, in milliseconds.
+        #[serde(default)]
+        wait_ms: u64,
         /// Why.
         why: Vec<String>,
     },
@@ -521,6 +526,34 @@ pub enum Note {
         node: NodeName,
         /// For what.
         request: Request,
+    },
+    /// A node is taken out of the run, or given back.
+    Evicted {
+        /// The node.
+        node: NodeName,
+        /// Why.
+        reason: String,
+        /// It is given back.
+        back: bool,
+    },
+    /// What was asked for is not done.
+    KeptIn {
+        /// The node.
+        node: NodeName,
+        /// Why not.
+        why: String,
+    },
+    /// A person gave an order.
+    Ordered {
+        /// What.
+        ordered: Ordered,
+    },
+    /// A world is held back, because a person paused the run.
+    HeldBack,
+    /// The agent of this node goes, because the node was taken out.
+    TakenOut {
+        /// Why.
+        why: String,
     },
 }
 
