@@ -310,6 +310,7 @@ fn report(code: u8, ours: bool) -> ExitReport {
         summary: String::new(),
         words: String::new(),
         recorded: None,
+        evidence: Default::default(),
     }
 }
 

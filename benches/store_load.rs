@@ -2,20 +2,26 @@
 //!
 //! ```text
 //! store_load serve ADDRESS:PORT RANKS         until standard input ends; prints where it listens
+//! store_load floor ADDRESS:PORT               likewise, but it keeps nothing and looks nothing up: answers of the right length
 //! store_load init ADDRESS:PORT CLIENTS        every client connects, counts itself, and waits for all the others
-//! store_load ops ADDRESS:PORT CLIENTS SEC MIX every client asks, one question at a time, and again when it is answered
+//! store_load ops ADDRESS:PORT CLIENTS SEC MIX PID
+//!                                             every client asks, one question at a time, and again when it is answered
 //! ```
-//! MIX is `get`, `add`, `set-get`, `check`, `sets` or `mixed`. All clients are one thread over epoll. What is measured goes to standard
-//! output as `name value` lines.
+//! MIX is `get`, `add`, `set-get`, `check`, `sets` or `mixed`; PID is the server's: its processor time is read when all clients
+//! have connected and when the time is over, so that neither connecting nor closing counts. All clients are one thread over
+//! epoll. What is measured goes to standard output as `name value` lines. The floor is what one thread can do at most that
+//! receives and sends for every question, as both stores do.
 #![allow(clippy::print_stdout, clippy::disallowed_methods, clippy::disallowed_types)]
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use relight::domain::torch_store::Scanner;
 use relight::sys::epoll::{Epoll, Interest};
 use relight::sys::process::nofile;
-use relight::torch_store::{Limits, Opening, listen, room};
+use relight::torch_store::{COUNT_AFTER, Limits, MOST_BUFFERED, Opening, listen, room};
+use socket2::{Domain, Socket, Type};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -24,6 +30,9 @@ const GET: u8 = 3;
 const ADD: u8 = 4;
 const CHECK: u8 = 5;
 const WAIT: u8 = 6;
+const PING: u8 = 13;
+/// Of a second, in `/proc`.
+const TICKS: f64 = 100.0;
 /// Of the mix `sets`.
 const SETS: usize = 31;
 
@@ -32,9 +41,12 @@ fn main() -> Result<(), Failure> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["serve", at, ranks] => serve(at.parse()?, ranks.parse()?),
+        ["floor", at] => floor(at.parse()?),
         ["init", at, clients] => init(at.parse()?, clients.parse()?),
-        ["ops", at, clients, sec, mix] => ops(at.parse()?, clients.parse()?, sec.parse()?, mix),
-        _ => Err("usage: store_load serve|init|ops ...; see the source".into()),
+        ["ops", at, clients, sec, mix, pid] => {
+            ops(at.parse()?, clients.parse()?, sec.parse()?, mix, pid.parse()?)
+        }
+        _ => Err("usage: store_load serve|floor|init|ops ...; see the source".into()),
     }
 }
 
@@ -44,12 +56,85 @@ fn serve(at: SocketAddr, world: u32) -> Result<(), Failure> {
         world,
         limits: Limits::default(),
         most: room(world, nofile(), 64),
+        buffered: MOST_BUFFERED,
+        count_after: COUNT_AFTER,
         tell: Box::new(|told| println!("told {told:?}")),
     };
     let server = listen(at.ip(), at.port())?.serve(opening)?;
     println!("listens {}", server.address());
     io::copy(&mut io::stdin(), &mut io::sink())?;
     Ok(())
+}
+
+/// Until standard input ends, as the other one; here the process is ended with it.
+fn floor(at: SocketAddr) -> Result<(), Failure> {
+    const LISTENER: u32 = u32::MAX;
+    let socket = Socket::new(Domain::for_address(at), Type::STREAM, None)?;
+    socket.bind(&at.into())?;
+    // Thousands connect at once.
+    socket.listen(4_096)?;
+    let listener = TcpListener::from(socket);
+    println!("listens {}", listener.local_addr()?);
+    std::thread::spawn(|| {
+        let _ = io::copy(&mut io::stdin(), &mut io::sink());
+        std::process::exit(0);
+    });
+    let mut epoll = Epoll::new(512)?;
+    epoll.add(&listener, LISTENER, Interest::READ)?;
+    let mut all: Vec<Option<(TcpStream, Vec<u8>, Scanner)>> = Vec::new();
+    let (mut chunk, mut replies) = (vec![0; 64 << 10], Vec::new());
+    loop {
+        let ready: Vec<u32> = epoll.wait(None)?.map(|ready| ready.token).collect();
+        for number in ready {
+            if number == LISTENER {
+                let (stream, _) = listener.accept()?;
+                stream.set_nodelay(true)?;
+                epoll.add(&stream, u32::try_from(all.len())?, Interest::READ)?;
+                all.push(Some((stream, Vec::new(), Scanner::default())));
+                continue;
+            }
+            let Some((stream, kept, scanner)) = &mut all[number as usize] else { continue };
+            // It is told of when there is something to read: a blocking read does not wait.
+            match stream.read(&mut chunk) {
+                Ok(0) | Err(_) => all[number as usize] = None,
+                Ok(length) => {
+                    kept.extend_from_slice(&chunk[..length]);
+                    replies.clear();
+                    let mut done = 0;
+                    while let Some(length) = scanner.scan(&kept[done..])? {
+                        replies.resize(replies.len() + answer(kept[done]), 0);
+                        done += length;
+                    }
+                    kept.drain(..done);
+                    if !replies.is_empty() {
+                        stream.write_all(&replies)?;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// In bytes: what a store answers to this request of [`questions`].
+fn answer(opcode: u8) -> usize {
+    match opcode {
+        GET => 48,
+        ADD => 8,
+        CHECK | WAIT => 1,
+        PING => 4,
+        _ => 0,
+    }
+}
+
+/// Processor seconds of a process so far: its own, and the kernel's for it.
+fn cpu(pid: u32) -> Result<(f64, f64), Failure> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
+    let seconds = |at: usize| -> Result<f64, Failure> {
+        let ticks: f64 = fields.get(at).ok_or("a short line in /proc")?.parse()?;
+        Ok(ticks / TICKS)
+    };
+    Ok((seconds(11)?, seconds(12)?))
 }
 
 fn text(all: &mut Vec<u8>, bytes: &[u8]) {
@@ -189,7 +274,7 @@ fn questions(mix: &str, number: u32) -> Result<Vec<(Vec<u8>, usize)>, Failure> {
     })
 }
 
-fn ops(at: SocketAddr, count: u32, seconds: f64, mix: &str) -> Result<(), Failure> {
+fn ops(at: SocketAddr, count: u32, seconds: f64, mix: &str, server: u32) -> Result<(), Failure> {
     let mut epoll = Epoll::new(512)?;
     let mut first = connect(at, count, &epoll, |client| client.send(&hello()))?;
     let all: Vec<Vec<(Vec<u8>, usize)>> = (0..count).map(|n| questions(mix, n)).collect::<Result<_, _>>()?;
@@ -199,7 +284,7 @@ fn ops(at: SocketAddr, count: u32, seconds: f64, mix: &str) -> Result<(), Failur
         _ => 1,
     };
     let (mut buffer, mut done, mut missing) = ([0; 256], 0_u64, vec![4_usize; count as usize]);
-    let mut began: Option<Instant> = None;
+    let mut began: Option<(Instant, (f64, f64))> = None;
     let mut greeted = 0;
     loop {
         let ready: Vec<u32> = epoll.wait(Some(Duration::from_secs(60)))?.map(|ready| ready.token).collect();
@@ -219,7 +304,7 @@ fn ops(at: SocketAddr, count: u32, seconds: f64, mix: &str) -> Result<(), Failur
                 client.send(&set(format!("/default_pg/0//cpu//0/{number}").as_bytes(), &[7; 40]))?;
                 greeted += 1;
                 if greeted == count {
-                    began = Some(Instant::now());
+                    began = Some((Instant::now(), cpu(server)?));
                 }
             } else if began.is_some() {
                 let set_gets = mix == "mixed" && (client.step - 1) % 5 == 0;
@@ -231,9 +316,10 @@ fn ops(at: SocketAddr, count: u32, seconds: f64, mix: &str) -> Result<(), Failur
             *lacks = *answer;
             client.send(question)?;
         }
-        if let Some(began) = began.filter(|began| began.elapsed().as_secs_f64() >= seconds) {
-            let took = began.elapsed().as_secs_f64();
-            println!("ops {done}\nseconds {took:.6}");
+        if let Some((began, before)) = began.filter(|(began, _)| began.elapsed().as_secs_f64() >= seconds) {
+            let (took, after) = (began.elapsed().as_secs_f64(), cpu(server)?);
+            let (own, kernel) = (after.0 - before.0, after.1 - before.1);
+            println!("ops {done}\nseconds {took:.6}\nown_s {own:.2}\nkernel_s {kernel:.2}");
             return Ok(());
         }
     }

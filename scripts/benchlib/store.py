@@ -1,8 +1,10 @@
 """The rendezvous store beside torch's own: connect + init + barrier, then operations per second.
 
-Both servers run one after the other under the same clients (`benches/store_load.rs`, one thread), rounds interleaved.
-Beside operations per second stands what one second of the server's CPU is good for: where the clients or other work on
-the machine are the limit, that is the figure that compares servers.
+Both servers run one after the other under the same clients (`benches/store_load.rs`, one thread), rounds interleaved, and
+so does a third, the floor, that looks nothing up and keeps nothing: what it reaches is what one thread can reach that
+receives and sends for every question. Beside operations per second stands what one second of the server's CPU is good for,
+and how much of it is the server's own and the kernel's: where the clients, the kernel or other work on the machine are
+the limit, those are the figures that compare servers. Only the time in which all clients ask counts.
 """
 
 import json
@@ -86,18 +88,22 @@ def one(binary, name, command, clients, mixes, seconds, found):
     server = Server(command)
     try:
         idle, before = server.memory(), server.cpu()
-        result = load(binary, "init", server.address, clients)
-        found.setdefault("init", []).append(result["all_s"])
-        found.setdefault("init-cpu", []).append(sum(server.cpu()) - sum(before))
+        if name != "floor":
+            result = load(binary, "init", server.address, clients)
+            found.setdefault("init", []).append(result["all_s"])
+            found.setdefault("init-cpu", []).append(sum(server.cpu()) - sum(before))
         for mix in mixes:
-            before = server.cpu()
             try:
-                result = load(binary, "ops", server.address, clients, seconds, mix)
+                result = load(binary, "ops", server.address, clients, seconds, mix, server.process.pid)
             except subprocess.TimeoutExpired:
                 print("%s, %d clients, %s: no end within %d s" % (name, clients, mix, PATIENCE), file=sys.stderr)
                 found.setdefault(mix, []).append(0.0)
                 continue
-            user, kernel = (now - then for now, then in zip(server.cpu(), before))
+            if result["ops"] == 0:
+                print("%s, %d clients, %s: nobody was answered" % (name, clients, mix), file=sys.stderr)
+                found.setdefault(mix, []).append(0.0)
+                continue
+            user, kernel = result["own_s"], result["kernel_s"]
             cpu = user + kernel
             found.setdefault(mix, []).append(result["ops"] / result["seconds"])
             found.setdefault(mix + "-cpu", []).append(result["ops"] / max(cpu, 1 / TICKS))
@@ -118,6 +124,7 @@ def bench(args):
         servers["torch"] = [args.torch_python, "-c", TORCH]
     else:
         print("skipped: torch's server (name a Python that has torch with --torch-python)", file=sys.stderr)
+    servers["floor"] = [binary, "floor", "127.0.0.1:0"]
     report = {}
     for clients in args.clients:
         if hard < clients + 100:
@@ -138,8 +145,9 @@ def bench(args):
 
 def show(report):
     for clients, servers in report.items():
+        columns = [name for name in ("relight", "torch", "floor") if name in servers]
         print("\n%d clients" % clients)
-        print("  %-22s %12s %12s %8s" % ("", *(list(servers) + ["", ""])[:2], "ratio"))
+        print("  %-22s" % "" + "".join(" %11s" % name for name in columns) + "  relight : torch")
         rows = [("connect+init+barrier s", "init", True), ("  CPU s of it", "init-cpu", True)]
         for mix in MIXES:
             rows += [
@@ -151,9 +159,25 @@ def show(report):
             ]
         rows.append(("memory MB", "memory", None))
         for title, key, less in rows:
-            values = [row.get(key, 0.0) for row in servers.values()]
-            text = ["%12.3f" % v if v < 100 else "%12.0f" % v for v in values] + [""] * (2 - len(values))
-            ratio = ""
-            if len(values) == 2 and less is not None and min(values) > 0:
-                ratio = "%.2f x" % (values[1] / values[0] if less else values[0] / values[1])
-            print("  %-22s %12s %12s %8s" % (title, *text, ratio))
+            cells = ""
+            for name in columns:
+                value = servers[name].get(key)
+                cells += " %11s" % ("-" if value is None else "%.3f" % value if value < 100 else "%.0f" % value)
+            ours, theirs = (servers.get(name, {}).get(key) for name in ("relight", "torch"))
+            if less is not None and ours and theirs:
+                cells += "  %.2f x" % (theirs / ours if less else ours / theirs)
+            print("  %-22s%s" % (title, cells))
+        limits(servers)
+
+
+def limits(servers):
+    """What is in the way of more, in a sentence for each mix: the kernel's part, and what a server that does nothing reaches."""
+    for mix in MIXES:
+        own, kernel = (servers["relight"].get(mix + part) for part in ("-own", "-kernel"))
+        most, theirs = (servers.get(name, {}).get(mix) for name in ("floor", "torch"))
+        if not own or not kernel or not most:
+            continue
+        said = "%s: of %.1f us per operation the kernel has %.1f (%.0f %%)" % (mix, own + kernel, kernel, 100 * kernel / (own + kernel))
+        if theirs:
+            said += "; a server that looks nothing up reaches %.2f x torch's" % (most / theirs)
+        print("  limit, " + said)

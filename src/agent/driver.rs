@@ -10,10 +10,13 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
+use super::liveness::Looks;
 use super::events::{State, Teller, Worker};
+use super::measured::Measured;
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
 use super::rendezvous::{Rendezvous, said};
 use super::start::{Refused, Starter};
+use crate::domain::attribution::evidence::survey;
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
 use crate::domain::error_file::ErrorNote;
 use crate::domain::exit::ExitKind;
@@ -25,8 +28,9 @@ use crate::domain::outbox::{Machine, Outbox};
 use crate::domain::rendezvous;
 use crate::domain::settings::NodeContext;
 use crate::domain::spec::{Offer, RunSpec, StoreHost};
-use crate::domain::time::BootTime;
+use crate::domain::time::{BootTime, earlier};
 use crate::domain::wire::{Survivor, ToCoordinator, World};
+use crate::ipc::board::{Boards, HomePaths};
 use crate::ipc::guardian::decode;
 use crate::logs::pump::{Handle, Tail};
 use crate::logs::spec::LogSpec;
@@ -120,6 +124,8 @@ pub struct Parts {
     pub uid: u32,
     /// SIGHUP was ignored at the start.
     pub ignore_hangup: bool,
+    /// Where heartbeat pages lie; none: there is no place for them.
+    pub home: Option<HomePaths>,
     /// The process thread.
     pub processes: Processes,
     /// The log pump.
@@ -130,16 +136,20 @@ pub struct Parts {
 
 /// The task.
 pub struct Driver<H> {
-    parts: Parts,
-    hooks: H,
-    agent: Agent,
+    pub(super) parts: Parts,
+    pub(super) hooks: H,
+    pub(super) agent: Agent,
+    pub(super) looks: Looks,
     attempt: Attempt,
     sources: BTreeMap<LocalRank, (Source, i32)>,
     ends: Ends,
+    measured: Measured,
     hold: Option<PortHold>,
     used_ports: Vec<u16>,
     /// The ranks' rendezvous store, where this node hosts it.
     rendezvous: Rendezvous,
+    /// The ranks' pages of the heartbeat board.
+    pub(super) boards: Option<Boards>,
     /// Nodes of the newest world, and this one's place among them.
     groups: (u32, u32),
     began: BootTime,
@@ -150,14 +160,17 @@ impl<H: Hooks> Driver<H> {
     pub fn new(parts: Parts, hooks: H) -> Self {
         Self {
             agent: Agent::new(parts.config.clone()),
+            looks: Looks::default(),
             parts,
             hooks,
             attempt: Attempt(0),
             sources: BTreeMap::new(),
             ends: Ends::default(),
+            measured: Measured::default(),
             hold: None,
             used_ports: Vec::new(),
             rendezvous: Rendezvous::default(),
+            boards: None,
             groups: (1, 0),
             began: clock::boot(),
         }
@@ -167,7 +180,7 @@ impl<H: Hooks> Driver<H> {
     pub async fn run(mut self, mut inbox: UnboundedReceiver<Input>) {
         self.handle(Event::Begin);
         loop {
-            let input = match self.agent.deadline() {
+            let input = match earlier(self.agent.deadline(), self.looks.next) {
                 None => inbox.recv().await,
                 Some(at) => {
                     let left = at.since(clock::boot());
@@ -181,6 +194,7 @@ impl<H: Hooks> Driver<H> {
                 None => return,
                 Some(input) => self.take(input),
             }
+            self.look();
         }
     }
 
@@ -202,11 +216,16 @@ impl<H: Hooks> Driver<H> {
                 self.ends.read(attempt, notes);
                 self.go_on();
             }
-            Input::Evidence { .. } => {}
+            Input::Evidence { attempt, found } => self.collected(attempt, found),
         }
     }
 
-    fn handle(&mut self, event: Event) {
+    /// An event for the machine, behind what waits.
+    pub(super) fn tell(&self, event: Event) {
+        let _ = self.parts.inbox.send(Input::Event(event));
+    }
+
+    pub(super) fn handle(&mut self, event: Event) {
         let mut out = Outbox::default();
         let ended = match &event {
             Event::RankExited { kind, summary, .. } if self.parts.context.events => {
@@ -224,6 +243,7 @@ impl<H: Hooks> Driver<H> {
         for effect in out.take_effects() {
             self.perform(effect);
         }
+        self.plan_look();
         self.hooks.changed(&self.agent);
     }
 
@@ -343,6 +363,12 @@ impl<H: Hooks> Driver<H> {
                 if tail.stderr.iter().all(u8::is_ascii_whitespace) { &tail.stdout } else { &tail.stderr };
             last_words(said)
         });
+        let seen = tail.as_ref().filter(|_| failed).map(|tail| {
+            let mut seen = survey(&tail.stdout);
+            seen.extend(survey(&tail.stderr));
+            seen
+        });
+        let facts = self.measured.facts(&kind);
         if let (Some(tail), Some((source, _)), true) = (tail, self.sources.get(&local_rank), failed) {
             self.parts.pump.reveal(*source, tail);
         }
@@ -350,6 +376,7 @@ impl<H: Hooks> Driver<H> {
         let ago = u64::try_from(now.boot.since(at).as_millis()).unwrap_or(0);
         let when = (at, now.wall_ms.saturating_sub(ago));
         End::new((attempt, local_rank), kind, when, words.unwrap_or_default())
+            .with(seen.unwrap_or_default(), facts)
     }
 
     fn perform(&mut self, effect: Effect) {
@@ -367,7 +394,9 @@ impl<H: Hooks> Driver<H> {
                 let patience = Duration::from_millis(patience_ms);
                 self.parts.processes.send(Command::Sweep { op, patience });
             }
+            Effect::StoreOver { attempt } => self.rendezvous.over(attempt),
             Effect::OpenOffer { op } => self.open_offer(op),
+            Effect::Inspect { attempt, id, ranks } => self.inspect(attempt, id, ranks),
             Effect::Exit(code) => {
                 if self.parts.context.events {
                     let state = if code == 0 { State::Succeeded } else { State::Failed };
@@ -382,6 +411,7 @@ impl<H: Hooks> Driver<H> {
     fn spawn(&mut self, attempt: Attempt, world: &World, slot: Slot, seats: &[Seat]) {
         self.attempt = attempt;
         self.ends.begin(attempt, clock::now().wall_ms);
+        self.measured.begin();
         self.sources.clear();
         let before = world.members.iter().filter(|member| member.slot < slot).count();
         let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
@@ -392,6 +422,7 @@ impl<H: Hooks> Driver<H> {
         if let Err(why) = store {
             return self.refuse(seats, &why);
         }
+        self.boards = self.make_boards(attempt, seats.len());
         let starter = Starter {
             spec: &self.parts.spec,
             context: &self.parts.context,
@@ -401,6 +432,12 @@ impl<H: Hooks> Driver<H> {
             attempt,
             ignore_hangup: self.parts.ignore_hangup,
             nofile: self.rendezvous.nofile(),
+            boards: self.boards.as_ref(),
+            python: self
+                .parts
+                .home
+                .as_ref()
+                .map_or([None, None], |home| home.python(self.parts.context.heartbeat_hooks)),
         };
         let world_size = rendezvous::world_size(&world.members);
         let mut refused: Vec<(Op, Refused)> = Vec::new();
@@ -419,6 +456,19 @@ impl<H: Hooks> Driver<H> {
         for (op, Refused { errno, what }) in refused {
             // Through the inbox: the machine is in the middle of its effects.
             let _ = self.parts.inbox.send(Input::Event(Event::SpawnFailed { op, errno, what }));
+        }
+    }
+
+    /// Pages for the ranks of an attempt, in the place of those of the attempt before.
+    fn make_boards(&mut self, attempt: Attempt, ranks: usize) -> Option<Boards> {
+        self.boards = None;
+        let home = self.parts.home.as_ref()?;
+        match Boards::new(&home.dir, attempt, u32::try_from(ranks).unwrap_or(u32::MAX)) {
+            Ok(boards) => Some(boards),
+            Err(error) => {
+                self.hooks.note(Note::Said { text: format!("no heartbeats in this attempt: {error}") });
+                None
+            }
         }
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::driver::Input;
 use crate::domain::agent::Event;
+use crate::domain::attribution::evidence::{Evidence, Facts, Sighting, Spoken, weigh};
 use crate::domain::error_file::{ErrorNote, Recorded};
 use crate::domain::exit::ExitKind;
 use crate::domain::first_failure::{self, Standing};
@@ -27,11 +28,21 @@ pub(super) struct End {
     /// The same on the wall clock, unix milliseconds.
     pub(super) wall_ms: u64,
     summary: String,
+    /// The same without its place.
+    headline: String,
+    frame: String,
     words: String,
+    /// It said nothing after it.
+    last: bool,
+    seen: Vec<Sighting>,
+    facts: Facts,
     recorded: Option<Recorded>,
     /// Its error file was looked for.
     looked: bool,
 }
+
+/// So many lines may follow an exception that was the end.
+const AFTERWORD: usize = 5;
 
 impl End {
     /// An end with what the rank said last.
@@ -44,18 +55,34 @@ impl End {
         // Only a recognised end is what it died of; a last line is just the last line.
         let recognised = !matches!(words.kind, Kind::Lines | Kind::Silent);
         let headline = if recognised { words.headline } else { String::new() };
-        let summary = placed(headline, &words.place);
         Self {
             attempt,
             local_rank,
             kind,
             at,
             wall_ms,
-            summary,
+            summary: placed(headline.clone(), &words.place),
+            headline,
+            frame: words.frame,
             words: words.text,
+            last: words.lines_after <= AFTERWORD,
+            seen: Vec::new(),
+            facts: Facts::default(),
             recorded: None,
             looked: false,
         }
+    }
+
+    /// With lines of its last output that say something, and what was measured when it ended.
+    pub(super) fn with(mut self, seen: Vec<Sighting>, facts: Facts) -> Self {
+        (self.seen, self.facts) = (seen, facts);
+        self
+    }
+
+    fn evidence(&self) -> Evidence {
+        let spoken =
+            Spoken { headline: &self.headline, frame: &self.frame, text: &self.words, last: self.last };
+        weigh(&self.kind, &spoken, &self.seen, self.facts)
     }
 
     /// What it wrote down itself is what it died of.
@@ -63,8 +90,8 @@ impl End {
         self.looked = true;
         let Some(note) = note else { return };
         self.recorded = Some(Recorded::of(note.at_s, started_ms, self.wall_ms));
-        self.summary = placed(note.headline, &note.place);
-        self.words = note.text;
+        self.summary = placed(note.headline.clone(), &note.place);
+        (self.headline, self.frame, self.words, self.last) = (note.headline, note.frame, note.text, true);
     }
 
     fn key(&self) -> (BootTime, Standing) {
@@ -166,6 +193,7 @@ impl Ends {
         let mut ends = std::mem::take(&mut self.ended);
         first_failure::order(&mut ends, End::key);
         let event = |end: End| Event::RankExited {
+            evidence: end.evidence(),
             attempt: end.attempt,
             local_rank: end.local_rank,
             kind: end.kind,
@@ -216,7 +244,7 @@ mod tests {
 
     fn note(at_s: u64) -> Option<ErrorNote> {
         let headline = "ValueError: x".to_owned();
-        Some(ErrorNote { headline, place: "t.py:1".into(), text: "text".into(), at_s: Some(at_s) })
+        Some(ErrorNote { headline, place: "t.py:1".into(), text: "text".into(), at_s: Some(at_s), ..ErrorNote::default() })
     }
 
     fn told(ends: &mut Ends) -> Vec<(u32, String)> {

@@ -6,6 +6,8 @@
 pub mod driver;
 mod ends;
 mod events;
+mod measured;
+mod liveness;
 pub mod processes;
 mod rendezvous;
 mod start;

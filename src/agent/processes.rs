@@ -20,6 +20,7 @@ use std::time::Duration;
 use crate::domain::exit::ExitKind;
 use crate::domain::ids::{LocalRank, Op};
 use crate::domain::time::{BootTime, earlier};
+use crate::ipc::board::Home;
 use crate::sys::capability::Capabilities;
 use crate::sys::lock::LockShare;
 use crate::sys::poll::{self, Watch};
@@ -211,6 +212,8 @@ pub struct Config {
     pub guardian: Option<Packets>,
     /// Our share of the node's lock: its file is removed when the guardian is gone, who would have done so.
     pub lock: Option<LockShare>,
+    /// The ranks' pages: gone when this process ends.
+    pub home: Option<Home>,
 }
 
 /// The signals that are told (SIGCHLD is our own affair).
@@ -224,6 +227,7 @@ pub struct ProcessThread<F> {
     signals: Signals,
     guardian: Option<Link>,
     lock: Option<LockShare>,
+    _home: Option<Home>,
     table: Table<F>,
     exit: Option<(i32, BootTime)>,
     /// The children are not looked at before.
@@ -246,6 +250,7 @@ impl<F: Fn(ProcessEvent) + Send> ProcessThread<F> {
             signals: Signals::catch(&caught)?,
             guardian: config.guardian.map(Link::new),
             lock: config.lock,
+            _home: config.home,
             table: Table::new(config.caps, events),
             exit: None,
             rest: BootTime(0),

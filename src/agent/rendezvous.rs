@@ -1,6 +1,7 @@
 //! The ranks' rendezvous store on this node: listened for with the offer, opened with the attempt, closed when the next
-//! attempt is started here or the agent goes. So it outlives the ranks of its attempt on every node: the coordinator starts
-//! an attempt when nobody has a rank of an older one.
+//! attempt is started here or the agent goes; where the next one is without this node, when nobody is connected any more.
+//! So it outlives the ranks of its attempt on every node: the coordinator starts an attempt when nobody has a rank of an
+//! older one.
 
 use std::io;
 use std::net::IpAddr;
@@ -16,7 +17,9 @@ use crate::domain::torch_store::seen::Place;
 use crate::domain::wire::World;
 use crate::sys::process::{nofile, raise_nofile};
 use crate::sys::spawn::Nofile;
-use crate::torch_store::{Fault, Limits, Listening, Opening, Server, Told, files, listen, room};
+use crate::torch_store::{
+    COUNT_AFTER, Fault, Limits, Listening, MOST_BUFFERED, Opening, Server, Told, files, listen, room,
+};
 
 /// Files that an agent has open beside its store's: its own, and of each rank.
 const OWN_FILES: u64 = 512;
@@ -28,7 +31,7 @@ pub(super) struct Rendezvous {
     /// For the next attempt: its port, and who connects there waits.
     next: Option<(u16, Listening)>,
     /// Of the newest attempt that was started here.
-    server: Option<Server>,
+    server: Option<(Attempt, Server)>,
     /// What ranks may open, where the agent may open more.
     before: Option<Nofile>,
 }
@@ -87,6 +90,8 @@ impl Rendezvous {
             world: ranks,
             limits: Limits::default(),
             most: room(ranks, nofile(), others),
+            buffered: MOST_BUFFERED,
+            count_after: COUNT_AFTER,
             tell: Box::new(move |told| {
                 // The agent is going.
                 let _ = inbox.send(Input::Store(attempt, told));
@@ -96,8 +101,15 @@ impl Rendezvous {
             let errno = error.raw_os_error().unwrap_or(0);
             refused(errno, errno_name(errno).to_string())
         };
-        self.server = Some(listening.serve(opening).map_err(failed)?);
+        self.server = Some((attempt, listening.serve(opening).map_err(failed)?));
         Ok(())
+    }
+
+    /// The next world is without this node: the store of this attempt goes with the last who is connected.
+    pub(super) fn over(&mut self, attempt: Attempt) {
+        if let Some((_, server)) = self.server.as_ref().filter(|(of, _)| *of == attempt) {
+            server.retire();
+        }
     }
 
     /// What ranks get for RLIMIT_NOFILE, where this agent has more.

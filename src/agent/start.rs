@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::domain::agent::Seat;
 use crate::domain::env::{RankEnvError, RankPlace, rank_argv, rank_environment};
@@ -11,6 +11,7 @@ use crate::domain::ids::{Attempt, Slot};
 use crate::domain::settings::NodeContext;
 use crate::domain::spec::{ProgramKind, RunSpec};
 use crate::domain::wire::World;
+use crate::ipc::board::Boards;
 use crate::logs::spec::LogSpec;
 use crate::sys::spawn::{Nofile, SpawnRequest, Stdin, explain};
 
@@ -52,6 +53,10 @@ pub(super) struct Starter<'a> {
     pub(super) attempt: Attempt,
     /// SIGHUP was ignored when the launcher was started (`nohup`): it stays so for the ranks.
     pub(super) ignore_hangup: bool,
+    /// Their pages of the heartbeat board, where there is one.
+    pub(super) boards: Option<&'a Boards>,
+    /// Where Python finds our modules.
+    pub(super) python: [Option<&'a Path>; 2],
     /// Their RLIMIT_NOFILE, where the agent's is another.
     pub(super) nofile: Option<Nofile>,
 }
@@ -67,6 +72,7 @@ impl Starter<'_> {
     /// The request for one rank. What it inherits is exactly what is named here.
     pub(super) fn request(&self, seat: Seat) -> Result<Started, Refused> {
         let error_file = self.logs.error_file(self.attempt, seat.local_rank);
+        let board = self.boards.map(|boards| boards.path(seat.local_rank));
         let env = rank_environment(&RankPlace {
             base: &self.context.base_env,
             world: self.world,
@@ -80,6 +86,8 @@ impl Starter<'_> {
             slurm_env: self.context.slurm_env,
             threads: self.context.threads,
             gpus: self.context.gpus,
+            board: board.as_deref(),
+            python: self.python,
         })?;
         let argv: Vec<OsString> = rank_argv(self.spec, &self.context.interpreter, seat.local_rank);
         let pipe = |what| io::pipe().map_err(|e| Refused::call(what, &e));

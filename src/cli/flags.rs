@@ -165,6 +165,9 @@ pub struct RunOptions {
     /// GPUs that a rank sees: those of its node, or its own alone [default: all]
     #[arg(long, value_name = "all|own", help_heading = "Ranks")]
     pub gpu_visibility: Option<String>,
+    /// Heartbeats of scripts that send none: hooks in torch's optimizers count steps [default: on]
+    #[arg(long, value_name = "on|off", help_heading = "Ranks")]
+    pub heartbeat_hooks: Option<String>,
     /// SCRIPT is a Python module, as for `python -m`
     #[arg(short, long, help_heading = "Ranks")]
     pub module: bool,
@@ -365,6 +368,7 @@ impl RunOptions {
                 Key::HangFloor => text(&self.hang_floor),
                 Key::SlurmEnv => text(&self.slurm_env),
                 Key::GpuVisibility => text(&self.gpu_visibility),
+                Key::HeartbeatHooks => text(&self.heartbeat_hooks),
             };
             typed.map(|typed| (key, typed))
         });

@@ -139,6 +139,8 @@ fn plan(launch: &Launch) -> Vec<Planned> {
             slurm_env: context.slurm_env,
             threads: context.threads,
             gpus: context.gpus,
+            board: None,
+            python: [None, None],
         };
         let is_inherited = |pair: &(OsString, OsString)| context.base_env.contains(pair);
         let env = rank_environment(&place).ok()?.into_iter().filter(|pair| !is_inherited(pair));

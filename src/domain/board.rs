@@ -3,7 +3,11 @@
 //! What stands in a page is a stranger's word: every value is read by itself, no order between words is assumed, and
 //! changes are dated by the reader's clock.
 
+mod page;
+
 use serde::{Deserialize, Serialize};
+
+pub use page::{PAGE_BYTES, blank, read};
 
 /// What a rank is doing, by its own word.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

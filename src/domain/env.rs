@@ -78,6 +78,8 @@ variables! {
     // Ours.
     RELIGHT_RUN_ID = Both "RELIGHT_RUN_ID": "The run id. Read as the default of `--run-id`, and set for every rank. A `relight run` inside a rank does not take the id of the run around it.";
     RELIGHT_ATTEMPT = Both "RELIGHT_ATTEMPT": "The attempt, as `TORCHELASTIC_RESTART_COUNT`. Its presence tells a nested `relight run` that it runs inside a rank.";
+    RELIGHT_BOARD = Sets "RELIGHT_BOARD": "The rank's page of the heartbeat board (`docs/heartbeat-board.md`).";
+    PYTHONPATH = Both "PYTHONPATH": "Passed on, with the folder of the start-up module that feeds the heartbeat board before it (not with `--heartbeat-hooks off`), and that of the module `relight` behind it.";
     RELIGHT_RUN_DIR = Both "RELIGHT_RUN_DIR": "The directory under which run directories lie. Read as the default of `--run-dir`, and set for every rank.";
     RELIGHT_SUPERVISED = Both "RELIGHT_SUPERVISED": "`1` for an agent that `relight srun` started: it never starts a supervisor of its own.";
     RELIGHT_NODELIST = Both "RELIGHT_NODELIST": "What `relight srun` tells its agents: the nodes of the run in order, as Slurm writes them.";
@@ -101,6 +103,7 @@ variables! {
     RELIGHT_RDZV_STORE = Reads "RELIGHT_RDZV_STORE": "Default of `--rdzv-store`.";
     RELIGHT_SLURM_ENV = Reads "RELIGHT_SLURM_ENV": "Default of `--slurm-env`.";
     RELIGHT_GPU_VISIBILITY = Reads "RELIGHT_GPU_VISIBILITY": "Default of `--gpu-visibility`.";
+    RELIGHT_HEARTBEAT_HOOKS = Reads "RELIGHT_HEARTBEAT_HOOKS": "Default of `--heartbeat-hooks`.";
     RELIGHT_LOG = Reads "RELIGHT_LOG": "What the agent logs about itself, on standard error: a filter such as `debug` or `relight::store=warn,relight::agent=debug` (targets: `relight::agent`, `relight::coordinator`, `relight::store`).";
     RELIGHT_FORCE_FALLBACK = Reads "RELIGHT_FORCE_FALLBACK": "Kernel features to be treated as missing, comma-separated: `pidfd`, `close_range`, `children`, or `all` (tests of old kernels).";
     RELIGHT_SECRET_FILE = Reads "RELIGHT_SECRET_FILE": "Default of `--secret-file`.";

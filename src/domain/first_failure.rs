@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::attribution::rules::Class;
 use super::exit::ExitKind;
 use super::ids::{NodeName, Rank};
 use super::time::BootTime;
@@ -23,6 +24,9 @@ pub struct Seen {
 /// Ends closer together than this are not told apart by their time.
 pub const TIE: Duration = Duration::from_millis(5);
 
+/// A victim's words can be read before those of the rank that it lost: for so long another end may still be the root.
+pub const SETTLE: Duration = Duration::from_secs(15);
+
 /// A moment of an error file is the end of a whole second: closer ones are not told apart.
 const SURELY: Duration = Duration::from_millis(500);
 
@@ -32,6 +36,8 @@ const SIGPIPE: u8 = 13;
 /// How likely an end is the root among ends that no clock can tell apart; the first is the most likely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Standing {
+    /// A device or host of its own is broken.
+    Broken,
     /// A signal struck it.
     Struck,
     /// It said what it died of, and that is its own.
@@ -59,10 +65,20 @@ impl Standing {
 }
 
 impl ExitReport {
-    /// How likely it is the root.
+    /// How likely it is the root: by the table of what failures look like, else by the words for a lost peer.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        Standing::of(&self.exit, &self.summary, &self.words)
+        let told = Standing::of(&self.exit, &self.summary, &self.words);
+        match self.evidence.class {
+            Some(Class::Cascade) => Standing::PeerLost,
+            Some(Class::Root) if self.evidence.row().is_some_and(|rule| rule.hints.decisive) => Standing::Broken,
+            // Who aborts tells why; the other signals strike.
+            Some(Class::Root) => match self.exit {
+                ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } | ExitKind::Code(_) | ExitKind::Lost => Standing::Own,
+                ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } => Standing::Struck,
+            },
+            Some(Class::Confirms | Class::Chatter) | None => told,
+        }
     }
 
     /// When it failed, for an end at `at`: by its own error file, else when it ended.
@@ -109,6 +125,9 @@ pub fn order<T>(ends: &mut [T], key: impl Fn(&T) -> (BootTime, Standing)) {
 /// abort or a broken pipe (its connections broke); a peer that died by any other signal is its own root.
 /// Within [`TIE`] the better [`Standing`] goes first: a rank that was killed before one that lost its peer.
 ///
+/// Who lost its peer is the root only where nobody else can be: not when somebody failed by itself within [`SETTLE`], and
+/// not when one that we had to end had said why it was about to.
+///
 /// Who noted an error and then took long to end failed when it noted it, even if we had to end it at last. That is
 /// believed against ends on the same node only: the times in such files are of one machine's clock.
 #[must_use]
@@ -118,7 +137,7 @@ pub fn first_failure(ends: &[Seen]) -> Option<usize> {
     let earliest = failures().min_by_key(|s| s.at)?;
     let tie = earliest.at.after(TIE);
     let tied = failures().filter(|s| s.at <= tie).min_by_key(|s| (s.report.standing(), s.at));
-    let failure = by_own_word(ends, tied.unwrap_or(earliest));
+    let failure = not_a_victim(ends, by_own_word(ends, tied.unwrap_or(earliest)));
     let root = match failure.report.exit {
         // What does not speak of a lost peer needs nobody who left early.
         ExitKind::Code(_) if failure.report.standing() != Standing::PeerLost => failure,
@@ -129,6 +148,19 @@ pub fn first_failure(ends: &[Seen]) -> Option<usize> {
         _ => failure,
     };
     ends.iter().position(|s| std::ptr::eq(s, root))
+}
+
+/// Somebody who failed for a reason of its own, if this one is a victim and nobody left early before it.
+fn not_a_victim<'a>(ends: &'a [Seen], failure: &'a Seen) -> &'a Seen {
+    let victim = |s: &Seen| s.report.standing() == Standing::PeerLost;
+    let left_early = |s: &Seen| !s.report.ours && s.report.exit.is_success() && s.at < failure.at;
+    if !victim(failure) || ends.iter().any(left_early) {
+        return failure;
+    }
+    let within = ends.iter().filter(|s| s.at <= failure.at.after(SETTLE) && !s.report.exit.is_success());
+    let own = within.clone().filter(|s| !s.report.ours && !victim(s)).min_by_key(|s| s.at);
+    let said = |s: &&Seen| s.report.evidence.last && s.report.evidence.class == Some(Class::Root);
+    own.or_else(|| within.filter(|s| s.report.ours).filter(said).min_by_key(|s| s.at)).unwrap_or(failure)
 }
 
 /// The end on this failure's node that was noted before it, if there is one.
@@ -159,6 +191,7 @@ mod tests {
             summary: summary.into(),
             words: words.into(),
             recorded: None,
+            evidence: Default::default(),
         };
         Seen { rank: Rank(rank), node: NodeName::new("n1"), report, at }
     }
@@ -205,7 +238,18 @@ mod tests {
                 ],
                 0,
             ),
-            ("beyond the tie time decides", vec![end(0, 0, ONE, GLOO, ""), end(1, 5_001, KILL, "", "")], 0),
+            (
+                "beyond the tie time decides",
+                vec![end(0, 0, ONE, "ValueError: x", ""), end(1, 5_001, KILL, "", "")],
+                0,
+            ),
+            ("but never for a victim", vec![end(0, 0, ONE, GLOO, ""), end(1, 5_001, KILL, "", "")], 1),
+            (
+                "unless the other is far off",
+                vec![end(0, 0, ONE, GLOO, ""), end(1, 15_000_001, KILL, "", "")],
+                0,
+            ),
+            ("of victims the first", vec![end(0, 9_000, ONE, GLOO, ""), end(1, 0, ONE, GLOO, "")], 1),
             (
                 "a chain ends with its headline",
                 vec![end(0, 0, ONE, "ValueError: x", "OSError: Broken pipe"), end(1, 3, ONE, GLOO, "")],

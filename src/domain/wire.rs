@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::attribution::evidence::Evidence;
 use super::error_file::Recorded;
 use super::board::Request;
 use super::exit::ExitKind;
@@ -193,6 +194,8 @@ pub struct ExitReport {
     pub words: String,
     /// It left an error file that can be read.
     pub recorded: Option<Recorded>,
+    /// What its end is worth.
+    pub evidence: Evidence,
 }
 
 /// A process that survived SIGKILL.

@@ -72,6 +72,12 @@ fn beside_the_console(note: &Note) -> String {
         Note::NoCoordinator { patience } => {
             format!("the agent has no coordinator: it looks for one for {} more", human(*patience))
         }
+        Note::HangFound { attempt, incident, sentence, next, .. } => {
+            let what = if incident.is_some() { "attempt" } else { "in attempt" };
+            let ends = if incident.is_some() { " hangs" } else { "" };
+            let next = if next.is_empty() { String::new() } else { format!("; {next}") };
+            format!("{what} {attempt}{ends}: {sentence}{next}")
+        }
         Note::Said { text } => text.clone(),
         Note::UnknownOp { .. } => "an answer came that nobody waits for any more".to_owned(),
         // The console has words for these.
@@ -98,7 +104,10 @@ fn beside_the_console(note: &Note) -> String {
         | Note::StoodDown { .. }
         | Note::LeaderGone { .. }
         | Note::NoPlace { .. }
-        | Note::GaveUp { .. } => String::new(),
+        | Note::GaveUp { .. }
+        | Note::Suspected { .. }
+        | Note::GoesOn { .. }
+        | Note::RankAsks { .. } => String::new(),
     }
 }
 

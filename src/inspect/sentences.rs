@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::harmless;
 use crate::domain::exit::ExitKind;
+use crate::domain::liveness::limits::Learned;
 use crate::domain::record::{
     AttemptBody, Body, Break, Cause, Decision, End, FirstFailure, Ground, Incident, Lead, Outcome, Record,
 };
@@ -29,6 +30,7 @@ pub fn ended(exit: &ExitKind) -> String {
         ExitKind::Signal { .. } => format!("died of {exit}"),
         ExitKind::NeverStarted { .. } => harmless(&exit.to_string()),
         ExitKind::Lost => "was lost with its node".into(),
+        ExitKind::Hung => "did not advance".into(),
     }
 }
 
@@ -122,6 +124,15 @@ fn incident(i: &Incident) -> String {
     text
 }
 
+fn limits(learned: &Learned) -> String {
+    let each = [("a step", learned.step), ("an evaluation", learned.eval), ("a checkpoint", learned.checkpoint)];
+    let known = each.iter().filter_map(|(what, usual)| {
+        let usual = usual.as_ref()?;
+        Some(format!("{what} takes {}, 99 of 100 at most {}", ms(usual.median_ms), ms(usual.p99_ms)))
+    });
+    format!("learned: {}", known.collect::<Vec<_>>().join("; "))
+}
+
 /// One record in one line, without its number and time.
 #[must_use]
 pub fn record(record: &Record) -> String {
@@ -145,6 +156,7 @@ pub fn record(record: &Record) -> String {
         Body::Evict(e) => format!("{} is kept out: {}", e.node, harmless(&e.reason)),
         Body::End(body) => end(body),
         Body::Snapshot(_) => "everything up to here".into(),
+        Body::Limits(learned) => limits(learned),
         Body::Unknown => {
             format!("a record of a newer relight: {}", harmless(&record.why.join("; ")))
         }

@@ -115,6 +115,13 @@ fn numbers(view: &RunView, status: &Status, line: &mut impl FnMut(&str, &str)) {
         let (ranks, nodes) = (count(status.world_size as usize, "rank"), count(nodes, "node"));
         line("attempt", &format!("{attempt}: {ranks} on {nodes}"));
     }
+    if let Some(reach) = status.reach.as_ref().filter(|_| view.end().is_none()) {
+        let missing = reach.missing().unwrap_or_default();
+        line(
+            "store",
+            &harmless(&format!("{} of {} ranks reached it; not yet: {missing}", reach.there, reach.world)),
+        );
+    }
     let budget = status.max_restarts.map(|m| format!(" of {m}"));
     line("restarts", &format!("{}{}", status.restarts, budget.unwrap_or_default()));
     line("leader", &format!("{} (pid {}, term {})", status.leader, status.pid, status.term));
@@ -152,6 +159,8 @@ fn as_json(view: &RunView, alive: Alive, now_ms: u64) -> Said {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::domain::ids::{NodeName, Rank};
+    use crate::domain::torch_store::seen::{Gap, Reach};
     use crate::inspect::testing::{crashed, status, view};
 
     const NOW: u64 = 1_700_000_065_000;
@@ -216,6 +225,21 @@ mod tests {
         state     no sign of life for 70 s: the run is lost or its nodes are cut off
         last word 2023-11-14 22:15:28.000 n02: the first node n01 is gone (no sign for 36 s): the run ends here. Exit 1
         ");
+    }
+
+    /// While ranks start it is seen how far they are, and who is missing.
+    #[test]
+    fn who_has_not_reached_the_store() {
+        let mut view = view(crashed()[..5].to_vec());
+        let gaps = vec![Gap { node: Some(NodeName::new("n02")), first: Rank(5), of: 1, there: 0 }];
+        view.status = Some(Status { reach: Some(Reach { there: 7, world: 8, gaps }), ..status() });
+        let store = |view: &RunView| {
+            let text = render(view, "r1", Alive::Yes, NOW, false, &Clock::utc()).text;
+            text.lines().find(|line| line.starts_with("  store")).map(|line| line.trim().to_owned())
+        };
+        insta::assert_snapshot!(store(&view).unwrap(), @"store     7 of 8 ranks reached it; not yet: rank 5 (n02)");
+        view.status = Some(status());
+        assert_eq!(store(&view), None);
     }
 
     #[test]

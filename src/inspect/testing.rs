@@ -184,6 +184,8 @@ pub(crate) fn status() -> Status {
         world_size: 8,
         agent_process: None,
         rank_processes: Vec::new(),
+        reach: None,
+        ranks: Vec::new(),
         restarts: 1,
         max_restarts: Some(3),
         incident: Some(0),

@@ -44,6 +44,7 @@ use crate::domain::record::{FirstFailure, Ground};
 use crate::domain::spec::{GrantMode, LaunchPlace};
 use crate::domain::wire::Survivor;
 use crate::health::error_files;
+use crate::ipc::board::{HomeError, HomePaths};
 use crate::ipc::guardian::{decode, encode};
 use crate::logs::spec::LogSpec;
 use crate::net::secret::Secret;
@@ -68,6 +69,7 @@ pub(crate) struct Parts {
     pub(crate) events: UnboundedReceiver<Input>,
     pub(crate) ignore_hangup: bool,
     pub(crate) ends: Ends,
+    pub(crate) home: Result<HomePaths, HomeError>,
 }
 
 /// Why nothing runs, or nothing more.
@@ -115,7 +117,7 @@ fn leave(processes: &Processes, code: u8) {
 }
 
 async fn main(parts: Parts) {
-    let Parts { inheritance, processes, inbox, events, ignore_hangup, ends } = parts;
+    let Parts { inheritance, processes, inbox, events, ignore_hangup, ends, home } = parts;
     let Inheritance { boot, page, image, _lock: lock } = inheritance;
     let workers = Rc::new(Workers {
         image,
@@ -140,6 +142,9 @@ async fn main(parts: Parts) {
     let console = Console::new(boot.banner.clone()).with_stamp(teller::stamp);
     let teller = Teller::new(console, output.handle(), store.clone(), boot.context.node.clone());
     output.tell(&teller);
+    if let Err(error) = &home {
+        teller.say(&format!("warning: no heartbeats: {error}"));
+    }
     let evidence = Evidence::new(workers.clone(), &boot.context.base_env);
     let mut life = Life {
         boot,
@@ -148,6 +153,7 @@ async fn main(parts: Parts) {
         inbox,
         events,
         ignore_hangup,
+        home: home.ok(),
         output,
         store,
         probe: Probe::new(workers.clone(), PROBE),
@@ -185,6 +191,7 @@ pub(super) struct Life {
     inbox: UnboundedSender<Input>,
     pub(super) events: UnboundedReceiver<Input>,
     ignore_hangup: bool,
+    home: Option<HomePaths>,
     output: Output,
     pub(super) store: StoreLine,
     probe: Probe,
@@ -497,6 +504,7 @@ impl Life {
             logs: self.boot.logs.clone(),
             uid: self.boot.uid,
             ignore_hangup: self.ignore_hangup,
+            home: self.home.clone(),
             processes: self.processes.clone(),
             pump: self.output.handle(),
             inbox: self.inbox.clone(),

@@ -21,7 +21,7 @@ use super::teller::{Teller, Who};
 use crate::agent::driver::{Files, Input};
 use crate::domain::agent::{Agent, Event as AgentEvent};
 use crate::domain::authority::Event as AuthorityEvent;
-use crate::domain::coordinator::{Coordinator, Event as CoordinatorEvent};
+use crate::domain::coordinator::{Collected, Coordinator, Event as CoordinatorEvent};
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Op, Term};
 use crate::domain::lease::Event as LeaseEvent;
 use crate::domain::note::Note;
@@ -248,6 +248,12 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
                 let _ = own.send(CoordinatorEvent::Probed { name, won });
             }
         });
+    }
+
+    fn collected(&mut self, collected: Collected) {
+        for (name, bytes) in super::collected::files(&collected) {
+            self.store.write(format!("{}/{name}", collected.dir), bytes);
+        }
     }
 
     fn report(&mut self, incident: &Incident) {

@@ -7,6 +7,7 @@
 mod beats;
 mod boot;
 mod closing;
+mod collected;
 mod control;
 mod direct;
 mod errands;
@@ -35,12 +36,13 @@ use workers::Ends;
 
 use crate::agent::driver::Input;
 use crate::agent::processes::{self, Config, ProcessEvent, ProcessThread};
+use crate::ipc::board::Home;
 use crate::sys::capability::Capabilities;
 use crate::sys::lock::LockShare;
 use crate::sys::memexec::{Image, name_thread};
 use crate::sys::page::Page;
 use crate::sys::seqpacket::Packets;
-use crate::sys::{inherited, memfd, process};
+use crate::sys::{dirs, inherited, memfd, process};
 
 /// The numbers under which the guardian leaves descriptors to its agent.
 pub use crate::guardian::fds;
@@ -104,7 +106,16 @@ pub fn agent_main() -> Result<std::convert::Infallible, AgentError> {
     let ends = Ends::default();
     let noted = ends.clone();
     let lock = inheritance._lock.as_ref().and_then(|lock| lock.again().ok());
-    let config = Config { caps, guardian: Some(Packets::new(socket)), lock };
+    let context = &inheritance.boot.context;
+    // In memory, and where containers see it, too.
+    let mut candidates = dirs::candidates(None);
+    candidates.truncate(1);
+    candidates.push(context.private_dir.clone());
+    let (home, pages) = match Home::make(&candidates, &context.run_dir) {
+        Ok(home) => (Ok(home.paths().clone()), Some(home)),
+        Err(error) => (Err(error), None),
+    };
+    let config = Config { caps, guardian: Some(Packets::new(socket)), lock, home: pages };
     let thread = ProcessThread::new(config, commands, move |event| {
         if let ProcessEvent::WorkerExited { id, kind } = &event {
             noted.note(*id, kind);
@@ -113,7 +124,7 @@ pub fn agent_main() -> Result<std::convert::Infallible, AgentError> {
         let _ = forward.send(Input::Process(event));
     })
     .map_err(call("its process thread"))?;
-    let parts = control::Parts { inheritance, processes, inbox, events, ignore_hangup, ends };
+    let parts = control::Parts { inheritance, processes, inbox, events, ignore_hangup, ends, home };
     std::thread::Builder::new()
         .name("control".into())
         .spawn(move || {

@@ -8,12 +8,13 @@ use std::time::Duration;
 use super::store::StoreLine;
 use super::tasks;
 use crate::domain::agent::{Agent, AliveRank};
-use crate::domain::coordinator::{Coordinator, Phase as Machine};
+use crate::domain::coordinator::{Coordinator, Phase as Machine, RankState};
 use crate::domain::ids::NodeName;
+use crate::domain::liveness::limits::phase_name;
 use crate::domain::record::Member;
 use crate::domain::rendezvous;
 use crate::domain::time::BootTime;
-use crate::store::status::{NodeStatus, Phase, ProcessRef, RankRef, STATUS_VERSION, Status};
+use crate::store::status::{NodeStatus, Phase, ProcessRef, RankRef, RankStatus, STATUS_VERSION, Status};
 use crate::sys::{clock, process, procfs};
 
 /// A status that does not change is written again after so long: a reader tells by it that somebody lives.
@@ -22,6 +23,10 @@ pub(crate) const SIGN: Duration = Duration::from_secs(30);
 const FEW: usize = 64;
 /// As [`GATHER`], of many nodes.
 const GATHER_MANY: Duration = Duration::from_millis(250);
+/// Between two writings of nothing but steps, in milliseconds.
+const STEPS_MS: u64 = 5_000;
+/// So many ranks are listed.
+const MOST_RANKS: usize = 512;
 /// Changes that come one upon another (a rank each) are written together.
 const GATHER: Duration = Duration::from_millis(50);
 
@@ -143,6 +148,8 @@ impl Board {
             nodes: nodes.collect(),
             agent_process: Some(state.agent),
             rank_processes: Vec::new(),
+            reach: coordinator.store_reach().cloned(),
+            ranks: ranks(coordinator),
         };
         let at_once = state.run.as_ref().is_none_or(|run| run.phase != status.phase);
         if at_once {
@@ -177,6 +184,11 @@ impl State {
         if self.last.as_ref() == Some(&status) {
             return;
         }
+        // Steps go on all the time: nobody reads them that often.
+        let calm = |last: &Status| now.saturating_sub(last.wall_ms) < STEPS_MS && status.is_but_for_ranks(last);
+        if self.last.as_ref().is_some_and(calm) {
+            return;
+        }
         status.wall_ms = now;
         self.store.status(status.to_bytes());
         self.last = Some(status);
@@ -194,6 +206,23 @@ impl State {
         self.known = known;
         all
     }
+}
+
+/// Where ranks are; of many those that are farthest behind.
+fn ranks(coordinator: &Coordinator) -> Vec<RankStatus> {
+    let mut states = coordinator.rank_states();
+    if states.len() > MOST_RANKS {
+        states.sort_by_key(|state| (std::cmp::Reverse(state.lag), state.rank));
+        states.truncate(MOST_RANKS);
+    }
+    let row = |state: RankState| RankStatus {
+        rank: state.rank.0,
+        node: state.node,
+        step: state.step,
+        phase: phase_name(state.phase).to_owned(),
+        lag: state.lag,
+    };
+    states.into_iter().map(row).collect()
 }
 
 fn phase(coordinator: &Coordinator) -> Phase {

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::ids::{Attempt, NodeName, RunId, Slot, Term};
 use crate::domain::note::Note;
+use crate::domain::torch_store::seen::Reach;
 
 /// The version of `status.json`.
 pub const STATUS_VERSION: u32 = 1;
@@ -81,6 +82,27 @@ pub struct Status {
     /// The ranks that live on that node.
     #[serde(default)]
     pub rank_processes: Vec<RankRef>,
+    /// While some ranks of the attempt came to its rendezvous store and others did not.
+    #[serde(default)]
+    pub reach: Option<Reach>,
+    /// Where ranks are; of many those that are farthest behind.
+    #[serde(default)]
+    pub ranks: Vec<RankStatus>,
+}
+
+/// Where a rank is, as it said last.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankStatus {
+    /// The rank.
+    pub rank: u32,
+    /// Its node.
+    pub node: NodeName,
+    /// The step that is under way.
+    pub step: Option<u64>,
+    /// What it does.
+    pub phase: String,
+    /// Steps behind the first.
+    pub lag: u64,
 }
 
 /// A process that cannot be mistaken for a later one of the same number.
@@ -104,6 +126,12 @@ pub struct RankRef {
 }
 
 impl Status {
+    /// The same as another one, but for where ranks are.
+    #[must_use]
+    pub fn is_but_for_ranks(&self, other: &Self) -> bool {
+        Self { ranks: Vec::new(), wall_ms: 0, ..self.clone() } == Self { ranks: Vec::new(), wall_ms: 0, ..other.clone() }
+    }
+
     /// The bytes of `status.json`.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {

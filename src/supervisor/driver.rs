@@ -403,7 +403,7 @@ fn ended(srun: SrunId, kind: &ExitKind) -> Event {
     match kind {
         ExitKind::Code(code) => Event::SrunEnded { srun, rc: i32::from(*code) },
         ExitKind::Signal { no, .. } => Event::SrunKilled { srun, signal: *no },
-        ExitKind::NeverStarted { .. } | ExitKind::Lost => Event::SrunEnded { srun, rc: -1 },
+        ExitKind::NeverStarted { .. } | ExitKind::Lost | ExitKind::Hung => Event::SrunEnded { srun, rc: -1 },
     }
 }
 

@@ -136,16 +136,19 @@ pub fn open_plain(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a plain file")) }
 }
 
+/// As [`open_plain`], of a file that a stranger may have made: a link is refused, too.
+pub fn open_stranger(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
+    let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a plain file")) }
+}
+
 /// Reads a small plain file that a stranger may have made, at most `limit` bytes: a link, a pipe, a device, a
 /// directory and a longer file are errors, and none of them can make this wait. Also when it was changed last, in unix
 /// milliseconds.
 pub fn read_small(path: &Path, limit: usize) -> io::Result<(Vec<u8>, u64)> {
-    let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
-    let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
+    let file = open_stranger(path)?;
     let meta = file.metadata()?;
-    if !meta.is_file() {
-        return Err(io::Error::other("not a plain file"));
-    }
     let mut bytes = Vec::new();
     let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
     file.take(most).read_to_end(&mut bytes)?;

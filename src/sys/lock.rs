@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::OFlag;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -146,6 +146,22 @@ impl LockShare {
         }
         fs::remove_file(&path).map(|()| true)
     }
+}
+
+/// The process that holds a POSIX lock on this file (`fcntl`, `lockf`), as this process counts processes; none: nobody.
+/// Such a lock is its process's alone: no fork inherits it, and it ends with the process.
+#[must_use]
+pub fn posix_holder(file: &File) -> Option<u32> {
+    let mut asked = nix::libc::flock {
+        l_type: nix::libc::F_WRLCK as nix::libc::c_short,
+        l_whence: nix::libc::SEEK_SET as nix::libc::c_short,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(file, FcntlArg::F_GETLK(&mut asked)).ok()?;
+    let held = asked.l_type != nix::libc::F_UNLCK as nix::libc::c_short;
+    held.then(|| u32::try_from(asked.l_pid).ok().filter(|pid| *pid > 0)).flatten()
 }
 
 fn open(path: &Path) -> Result<File, LockError> {

@@ -6,6 +6,7 @@
 
 pub mod addresses;
 pub mod capability;
+pub mod cgroup;
 pub mod capture;
 pub mod clock;
 pub mod dirs;

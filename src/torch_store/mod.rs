@@ -14,6 +14,7 @@ use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
@@ -31,6 +32,11 @@ const EVENTS: usize = 512;
 const PER_RANK: u64 = 16;
 const LEAST_CONNECTIONS: u64 = 1_024;
 
+/// In bytes, of all connections: with more on its way to and from them, the one that holds most of it is closed.
+pub const MOST_BUFFERED: usize = 1 << 30;
+/// Between a connection that was closed for what it sent and the word about how many were.
+pub const COUNT_AFTER: Duration = Duration::from_secs(60);
+
 /// A port that is listened on. Who connects is not taken in yet, and not refused.
 #[derive(Debug)]
 pub struct Listening {
@@ -47,6 +53,11 @@ pub struct Opening {
     pub limits: Limits,
     /// Connections that it takes at once; others wait at the port. See [`room`].
     pub most: usize,
+    /// In bytes, of all connections together: what may be on its way to and from them. [`MOST_BUFFERED`], but for tests.
+    pub buffered: usize,
+    /// Between a connection that was closed for what it sent and the word about how many were. [`COUNT_AFTER`], but for
+    /// tests.
+    pub count_after: Duration,
     /// Is told what it sees, on its thread.
     pub tell: Box<dyn FnMut(Told) + Send>,
 }
@@ -60,7 +71,7 @@ pub enum Told {
     Stranger(IpAddr),
     /// A connection was closed for this; the first is told.
     Closed(IpAddr, Fault),
-    /// So many were closed in all, some time after the first. Told once, where it is more than one.
+    /// So many were closed in all, some time after the first, or after the second where that came late. Told once.
     ClosedInAll(u64),
     /// No more connections can be taken for now: this is why. Told once.
     NoRoom(String),
@@ -71,7 +82,16 @@ pub enum Told {
 pub struct Server {
     address: SocketAddr,
     wake: Wake,
-    over: Arc<AtomicBool>,
+    closes: Arc<Closes>,
+}
+
+/// What its thread is told.
+#[derive(Debug, Default)]
+struct Closes {
+    /// At once.
+    now: AtomicBool,
+    /// With the last connection.
+    empty: AtomicBool,
 }
 
 /// Listens on this port of the address that other nodes use for this one; on all of them where the kernel does not know that
@@ -117,14 +137,14 @@ impl Listening {
     /// EMFILE, EAGAIN: there are no more descriptors or threads.
     pub fn serve(self, opening: Opening) -> io::Result<Server> {
         let address = self.address()?;
-        let (wake, over) = (Wake::new()?, Arc::new(AtomicBool::new(false)));
+        let (wake, closes) = (Wake::new()?, Arc::<Closes>::default());
         let members = members(&opening.places, address.ip());
         let epoll = Epoll::new(EVENTS)?;
         let serving =
-            serve::Serving::new(self.listener, epoll, (wake.clone(), over.clone()), members, opening)?;
+            serve::Serving::new(self.listener, epoll, (wake.clone(), closes.clone()), members, opening)?;
         // Detached: what it holds takes a while to be given back, and who closes it starts an attempt.
         std::thread::Builder::new().name("store".into()).spawn(move || serving.run())?;
-        Ok(Server { address, wake, over })
+        Ok(Server { address, wake, closes })
     }
 }
 
@@ -164,11 +184,17 @@ impl Server {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// Is closed as soon as nobody is connected. Until then it serves as before, and who comes, too.
+    pub fn retire(&self) {
+        self.closes.empty.store(true, Ordering::Release);
+        self.wake.wake();
+    }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.over.store(true, Ordering::Release);
+        self.closes.now.store(true, Ordering::Release);
         self.wake.wake();
     }
 }

@@ -11,8 +11,6 @@ use crate::sys::epoll::{Epoll, Interest};
 pub(super) const HIGH: usize = 256 << 10;
 /// In bytes: an empty buffer keeps so much.
 const KEEP: usize = 512;
-/// In bytes, of all connections: with more, the one that holds most of it is closed.
-pub(super) const MOST_BUFFERED: usize = 1 << 30;
 
 /// One connection.
 #[derive(Debug, Default)]

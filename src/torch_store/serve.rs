@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::peers::{MOST_BUFFERED, Peers};
-use super::{Opening, Told};
+use super::peers::Peers;
+use super::{Closes, Opening, Told};
 use crate::domain::time::BootTime;
 use crate::domain::torch_store::seen::Place;
 use crate::domain::torch_store::{Conn, Fault, Store};
@@ -27,8 +27,6 @@ const TAKEN: usize = 256;
 const TELL: Duration = Duration::from_millis(250);
 /// Without room for another connection: until the next try.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Between the first connection that was closed for a fault and the word about how many were.
-const COUNT: Duration = Duration::from_secs(60);
 /// Strangers that are told.
 const MOST_TOLD: usize = 8;
 
@@ -36,9 +34,11 @@ pub(super) struct Serving {
     listener: TcpListener,
     epoll: Epoll,
     wake: Wake,
-    over: Arc<AtomicBool>,
+    closes: Arc<Closes>,
     members: BTreeSet<IpAddr>,
     most: usize,
+    buffered: usize,
+    count_after: Duration,
     places: Vec<Place>,
     tell: Box<dyn FnMut(Told) + Send>,
     store: Store,
@@ -48,6 +48,7 @@ pub(super) struct Serving {
     faults: u64,
     /// When the number of them is told.
     count_at: Option<BootTime>,
+    counted: bool,
     no_room: bool,
     /// Nobody is taken in until then.
     paused: Option<BootTime>,
@@ -60,20 +61,22 @@ impl Serving {
     pub(super) fn new(
         listener: TcpListener,
         epoll: Epoll,
-        (wake, over): (Wake, Arc<AtomicBool>),
+        (wake, closes): (Wake, Arc<Closes>),
         members: BTreeSet<IpAddr>,
         opening: Opening,
     ) -> io::Result<Self> {
         epoll.add(&listener, LISTENER, Interest::READ)?;
         epoll.add(&wake, WAKE, Interest::READ)?;
-        let Opening { places, world, limits, most, tell } = opening;
+        let Opening { places, world, limits, most, buffered, count_after, tell } = opening;
         Ok(Self {
             listener,
             epoll,
             wake,
-            over,
+            closes,
             members,
             most,
+            buffered,
+            count_after,
             places,
             tell,
             store: Store::new(limits, world),
@@ -82,6 +85,7 @@ impl Serving {
             strangers: BTreeSet::new(),
             faults: 0,
             count_at: None,
+            counted: false,
             no_room: false,
             paused: None,
             tell_at: None,
@@ -91,7 +95,7 @@ impl Serving {
 
     pub(super) fn run(mut self) {
         let mut ready: Vec<Ready> = Vec::new();
-        while !self.over.load(Ordering::Acquire) {
+        while !self.is_over() {
             ready.clear();
             match self.epoll.wait(self.timeout()) {
                 Ok(events) => ready.extend(events),
@@ -99,7 +103,7 @@ impl Serving {
                 Err(_) => return,
             }
             for event in &ready {
-                if self.over.load(Ordering::Acquire) {
+                if self.closes.now.load(Ordering::Acquire) {
                     return;
                 }
                 match event.token {
@@ -110,6 +114,11 @@ impl Serving {
             }
             self.on_time();
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.closes.now.load(Ordering::Acquire)
+            || (self.closes.empty.load(Ordering::Acquire) && self.peers.len() == 0)
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -134,6 +143,7 @@ impl Serving {
         if self.count_at.is_some_and(|at| at <= now) {
             self.count_at = None;
             if self.faults > 1 {
+                self.counted = true;
                 (self.tell)(Told::ClosedInAll(self.faults));
             }
         }
@@ -250,7 +260,7 @@ impl Serving {
     }
 
     fn count(&mut self, conn: Conn) {
-        while let Some(largest) = self.peers.count(conn, MOST_BUFFERED) {
+        while let Some(largest) = self.peers.count(conn, self.buffered) {
             self.fault(largest, Fault::Holds);
         }
     }
@@ -295,8 +305,10 @@ impl Serving {
     fn fault(&mut self, conn: Conn, fault: Fault) {
         let from = self.peers.row(conn).and_then(|peer| peer.from);
         self.faults = self.faults.saturating_add(1);
+        if !self.counted && self.count_at.is_none() {
+            self.count_at = Some(clock::boot().after(self.count_after));
+        }
         if let (Some(from), 1) = (from, self.faults) {
-            self.count_at = Some(clock::boot().after(COUNT));
             (self.tell)(Told::Closed(from, fault));
         }
         self.close(conn);

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-use super::{Fault, Limits, Opening, Server, Told, files, listen, room};
+use super::{COUNT_AFTER, Fault, Limits, MOST_BUFFERED, Opening, Server, Told, files, listen, room};
 use crate::domain::torch_store::{MAGIC, MOST_KEY, MOST_VALUE, STOP_WAITING, WAIT_CANCELED};
 use crate::sys::process::{nofile, raise_nofile};
 
@@ -17,16 +17,27 @@ fn serve(world: u32) -> (Server, Receiver<Told>) {
 }
 
 fn serve_most(world: u32, most: usize) -> (Server, Receiver<Told>) {
-    let (tell, told) = channel();
-    let opening = Opening {
+    serve_with(|opening| (opening.world, opening.most) = (world, most))
+}
+
+fn opening(tell: Box<dyn FnMut(Told) + Send>) -> Opening {
+    Opening {
         places: Vec::new(),
-        world,
+        world: 1,
         limits: Limits::default(),
-        most,
-        tell: Box::new(move |word| {
-            let _ = tell.send(word);
-        }),
-    };
+        most: 8,
+        buffered: MOST_BUFFERED,
+        count_after: COUNT_AFTER,
+        tell,
+    }
+}
+
+fn serve_with(change: impl FnOnce(&mut Opening)) -> (Server, Receiver<Told>) {
+    let (tell, told) = channel();
+    let mut opening = opening(Box::new(move |word| {
+        let _ = tell.send(word);
+    }));
+    change(&mut opening);
     let server = listen(IpAddr::from([127, 0, 0, 1]), 0).unwrap().serve(opening).unwrap();
     (server, told)
 }
@@ -51,7 +62,7 @@ fn wait(key: &[u8]) -> Vec<u8> {
 }
 
 impl Client {
-    /// As torch 2.1 comes: without a ping.
+    /// As the first torch that says the magic number comes: without a ping.
     fn new(server: &Server) -> Self {
         let stream = TcpStream::connect(server.address()).unwrap();
         stream.set_nodelay(true).unwrap();
@@ -127,13 +138,108 @@ fn what_is_no_request_closes_its_own_connection_alone() {
     }
     assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Told::Closed([127, 0, 0, 1].into(), Fault::Unknown(19)));
     assert!(told.try_recv().is_err(), "one of them is told");
-    for first in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 1, 2, 3, 4], &[7]] {
+    for first in [&b"GET / HTTP/1.1\r\n\r\n"[..], &[0, 1, 2, 3, 4, 5, 6, 7, 8], &[200]] {
         let mut stream = TcpStream::connect(server.address()).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(first).unwrap();
         Client(stream).assert_closed();
     }
     assert_eq!(good.get(b"/k"), b"v");
+}
+
+/// A minute later in a run; here at once, so that what is counted together depends on no clock.
+#[test]
+fn how_many_connections_were_closed_is_told_once() {
+    let (server, told) = serve_with(|opening| opening.count_after = Duration::ZERO);
+    let from = IpAddr::from([127, 0, 0, 1]);
+    let bad = || {
+        let mut client = Client::new(&server);
+        client.send(&[19]);
+        client.assert_closed();
+    };
+    let mut good = Client::new(&server);
+    // A second answer comes when all that the first was taken with is done.
+    let mut none_told = || {
+        good.get(b"/k");
+        good.get(b"/k");
+        assert_eq!(told.try_recv().ok(), None);
+    };
+    bad();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Told::Closed(from, Fault::Unknown(19)));
+    none_told();
+    // However long after the first.
+    bad();
+    assert_eq!(told.recv_timeout(PATIENCE).unwrap(), Told::ClosedInAll(2));
+    bad();
+    bad();
+    none_told();
+
+    let (server, told) = serve_with(|opening| opening.count_after = Duration::from_secs(3_600));
+    for _ in 0..3 {
+        let mut client = Client::new(&server);
+        client.send(&[19]);
+        client.assert_closed();
+    }
+    let mut good = Client::new(&server);
+    good.get(b"/k");
+    good.get(b"/k");
+    assert_eq!(told.try_iter().collect::<Vec<_>>(), [Told::Closed(from, Fault::Unknown(19))], "not yet");
+}
+
+/// In bytes: the most memory that this process had, and what it has now.
+fn memory() -> (u64, u64) {
+    let text = std::fs::read_to_string("/proc/self/status").unwrap();
+    let kib = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() << 10
+    };
+    (kib("VmHWM:"), kib("VmRSS:"))
+}
+
+/// A thousand connections announce the largest value there may be, and send of it as much as they may: a store that may hold
+/// 32 MB holds no more. Who sent the most loses its connection, and nobody who behaves.
+#[test]
+fn half_requests_of_a_thousand_connections_take_no_more_memory_than_the_bound() {
+    const BOUND: usize = 32 << 20;
+    const PIECE: usize = 64 << 10;
+    let attackers = 1_000_u32;
+    raise_nofile(u64::from(attackers) * 2 + 512);
+    if nofile() < u64::from(attackers) * 2 + 64 {
+        eprintln!("skipped: {} files may be open, {} are needed (ulimit -n)", nofile(), attackers * 2 + 64);
+        return;
+    }
+    let (server, told) = serve_with(|opening| {
+        (opening.most, opening.buffered, opening.count_after) = (2_000, BOUND, Duration::ZERO);
+    });
+    let mut good = Client::new(&server);
+    good.send(&set(b"/k", b"v"));
+    let mut all: Vec<Option<Client>> = (0..attackers).map(|_| Some(Client::new(&server))).collect();
+    let begins = [ask(1, &[b"/large"]), MOST_VALUE.to_le_bytes().to_vec()].concat();
+    all.iter_mut().flatten().for_each(|client| client.send(&begins));
+    assert_eq!(good.get(b"/k"), b"v");
+    let ((_, before), piece) = (memory(), vec![7; PIECE]);
+    // In turn, so that every connection that is left holds as much as the others.
+    let mut sent = 0_usize;
+    for _ in 0..(1 << 20) / PIECE {
+        for client in &mut all {
+            match client.as_mut().map(|client| client.0.write_all(&piece)) {
+                Some(Ok(())) => sent += PIECE,
+                Some(Err(_)) => *client = None,
+                None => {}
+            }
+        }
+        assert_eq!(good.get(b"/k"), b"v", "who behaves is served meanwhile");
+    }
+    let closed = all.iter().filter(|client| client.is_none()).count();
+    let (most, _) = memory();
+    let grown = usize::try_from(most.saturating_sub(before)).unwrap();
+    eprintln!("{closed} of {attackers} closed; {} MB sent, {} MB taken", sent >> 20, grown >> 20);
+    assert!(sent > 2 * BOUND, "{sent} bytes were sent");
+    assert!(closed > 0, "nobody was closed");
+    // A buffer that grows is there twice for a moment, and is half empty then.
+    assert!(grown < BOUND + (32 << 20), "{grown} bytes");
+    let why = |told: &Told| matches!(told, Told::Closed(_, Fault::Holds));
+    assert!(told.try_iter().any(|told| why(&told)), "it is said why");
 }
 
 #[test]
@@ -270,8 +376,7 @@ fn to_close_a_store_takes_no_time_whatever_it_is_at() {
         let _ = says.send(());
         let _: Result<(), _> = go.recv();
     });
-    let opening = Opening { places: Vec::new(), world: 1, limits: Limits::default(), most: 8, tell };
-    let server = listen(IpAddr::from([127, 0, 0, 1]), 0).unwrap().serve(opening).unwrap();
+    let server = listen(IpAddr::from([127, 0, 0, 1]), 0).unwrap().serve(opening(tell)).unwrap();
     let mut client = Client::new(&server);
     client.send(&[19]);
     said.recv_timeout(PATIENCE).unwrap();
@@ -306,8 +411,24 @@ fn who_comes_before_the_store_is_open_waits() {
     let mut stream = TcpStream::connect(listening.address().unwrap()).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(&[&[0][..], &MAGIC.to_le_bytes(), &[13, 5, 6, 7, 8]].concat()).unwrap();
-    let opening =
-        Opening { places: Vec::new(), world: 1, limits: Limits::default(), most: 8, tell: Box::new(|_| ()) };
-    let _server = listening.serve(opening).unwrap();
+    let _server = listening.serve(opening(Box::new(|_| ()))).unwrap();
     assert_eq!(Client(stream).read(4), [5, 6, 7, 8]);
+}
+
+#[test]
+fn a_store_that_is_over_goes_with_its_last_client() {
+    let (server, _told) = serve(1);
+    let mut first = Client::new(&server);
+    first.send(&set(b"/k", b"v"));
+    assert_eq!(first.get(b"/k"), b"v");
+    server.retire();
+    let mut second = Client::new(&server);
+    drop(first);
+    assert_eq!(second.get(b"/k"), b"v", "who is there is served, and who comes");
+    drop(second);
+    let began = std::time::Instant::now();
+    // Until its thread has seen the end of the last connection one more may be taken in.
+    while TcpStream::connect(server.address()).is_ok() {
+        assert!(began.elapsed() < PATIENCE, "it still takes connections");
+    }
 }

@@ -14,6 +14,7 @@ mod support;
 
 mod commit_log;
 mod guarded;
+mod hangs;
 mod journal;
 mod moments;
 mod run;

@@ -70,8 +70,9 @@ pub fn play(target: &Target) {
     for input in &pool {
         known.insert(judge(target, input, seed));
     }
-    let (mut dice, mut runs) = (Dice(seed), 0_u64);
-    let end = used() + Duration::from_secs_f64(seconds);
+    let (mut dice, mut runs, known_ways) = (Dice(seed), 0_u64, known.len());
+    let began = used();
+    let end = began + Duration::from_secs_f64(seconds);
     while used() < end {
         let mut input = pool[dice.below(pool.len())].clone();
         mutate(&mut dice, &mut input, &pool, target.words, target.longest);
@@ -80,14 +81,17 @@ pub fn play(target: &Target) {
             pool.push(input);
         }
     }
+    let found = known.len() - known_ways;
+    let full = if pool.len() >= POOL { " (the last ones were not changed further)" } else { "" };
     if number(KEEP).is_some() {
         keep(target.name, pool.split_off(known_before));
     }
     eprintln!(
-        "{}: {SEED}={seed}, {made} seeds made and {} kept, {runs} inputs, {} ways to behave",
+        "{}: {SEED}={seed}, {:.1} s of a processor; {made} seeds made and {} kept, which behave in {known_ways} ways; {runs} inputs \
+         tried, {found} of them in a new way{full}",
         target.name,
-        kept(target.name).len(),
-        known.len()
+        (used() - began).as_secs_f64(),
+        known_before - made,
     );
 }
 

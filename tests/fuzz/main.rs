@@ -26,6 +26,7 @@ macro_rules! targets {
 
 targets! {
     agent_machine,
+    board,
     coordinator_machine,
     error_file,
     frames,

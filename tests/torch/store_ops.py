@@ -1,8 +1,11 @@
-"""torch's own clients ask two stores the same: store_ops.py HOST PORT SEED COUNT
+"""torch's own clients ask two stores the same: store_ops.py HOST PORT SEED COUNT libuv|plain
 
-The one at HOST:PORT, and torch's own server, made here. Every answer is compared. Ends with `same COUNT`.
+The one at HOST:PORT, and torch's own server, made here: the one on libuv, or the one before it, which torch 2.1 starts. Every
+answer is compared: first of each request, then of COUNT random ones, one at a time, then of COUNT that many clients ask at once.
+What this torch's clients or its server do not have is left out, and named. Ends with `same COUNT`.
 """
 
+import collections
 import datetime
 import random
 import sys
@@ -10,27 +13,36 @@ import threading
 
 from torch.distributed import TCPStore
 
-HOST, PORT, SEED, COUNT = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
+HOST, PORT, SEED, COUNT, KIND = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]
 CLIENTS = 12
 LONG = datetime.timedelta(seconds=120)
 SHORT = datetime.timedelta(milliseconds=20)
+# torch's server before libuv has none of these, whatever its clients have.
+LATER = ("queue_push", "queue_pop", "queue_len", "list_keys", "barrier")
 
 
 def client(port):
     return TCPStore(HOST, port, None, False, timeout=LONG, wait_for_workers=False)
 
 
-theirs = TCPStore(HOST, 0, None, True, timeout=LONG, wait_for_workers=False, use_libuv=True)
+def has(name):
+    return hasattr(TCPStore, name) and (KIND == "libuv" or name not in LATER)
+
+
+theirs = TCPStore(HOST, 0, None, True, timeout=LONG, wait_for_workers=False, use_libuv=KIND == "libuv")
 stores = [[client(PORT) for _ in range(CLIENTS)], [client(theirs.port) for _ in range(CLIENTS)]]
-has = lambda name: hasattr(TCPStore, name)
 
 
 def answer(function, *args):
-    """What it gives, or the kind of error."""
+    """What it gives, or that it failed: torch 2.1 has one kind of error for all."""
     try:
         return function(*args)
     except Exception as error:
-        return type(error).__name__
+        return "failed: " + type(error).__name__
+
+
+def failed(answered):
+    return isinstance(answered, str) and answered.startswith("failed: ")
 
 
 # What a server does not answer. Two servers need not take what two connections sent in the order in which it was sent.
@@ -71,17 +83,22 @@ def blocked(name, then, *args):
 def each_operation():
     assert blocked("get", lambda other: other.set("late", "came"), "late") == b"came"
     blocked("wait", lambda other: (other.set("one", ""), other.add("two", 1)), ["one", "two"])
-    assert both("wait", 0, ["never"], SHORT) == "DistStoreError"
+    assert failed(both("wait", 0, ["never"], SHORT))
     assert both("wait", 0, ["late"], SHORT) is None, "after a wait that was given up"
-    both("set", 0, "large", b"\x07" * (4 << 20))
+    both("set", 0, "large", b"\x07" * (4 << 20) if KIND == "libuv" else "7" * (4 << 20))
     assert len(both("get", 1, "large")) == 4 << 20
-    both("multi_set", 0, ["a", "b"], ["1", ""])
-    assert both("multi_get", 1, ["b", "a"]) == [b"", b"1"]
+    if has("multi_set"):
+        both("multi_set", 0, ["a", "b"], ["1", ""])
+        assert both("multi_get", 1, ["b", "a"]) == [b"", b"1"]
     assert both("compare_set", 0, "cas", "other", "new") == b"other"
     assert both("compare_set", 0, "cas", "", "new") == b"new"
     assert both("compare_set", 0, "cas", "new", "newer") == b"newer"
-    both("append", 1, "cas", "+")
-    assert both("get", 0, "cas") == b"newer+"
+    if has("append"):
+        both("append", 1, "cas", "+")
+        assert both("get", 0, "cas") == b"newer+"
+    if has("check"):
+        assert both("check", 0, ["cas", "late"]) is True
+        assert both("check", 0, ["cas", "never"]) is False
     assert both("add", 0, "number", -7) == -7
     assert both("delete_key", 0, "number") and not both("delete_key", 0, "number")
     both("num_keys", 0)
@@ -95,58 +112,184 @@ def each_operation():
         assert sorted(answer(stores[0][0].list_keys)) == sorted(answer(stores[1][0].list_keys))
     if has("barrier"):
         blocked("barrier", lambda other: other.barrier("all", 2, LONG), "all", 2, LONG)
-    for side in stores:
-        copy = side[0].clone()
-        assert copy.get("late") == b"came"
+    if has("clone"):
+        for side in stores:
+            assert side[0].clone().get("late") == b"came"
 
 
-def random_operations():
-    chance = random.Random(SEED)
-    keys = ["key%d" % n for n in range(24)]
-    values = lambda: bytes(chance.randrange(256) for _ in range(chance.choice([0, 1, 3, 40, 3000])))
-    plain = lambda: chance.choice(["", "1", "-5", "x", "a longer value"])
-    names = ["set", "get", "add", "compare_set", "check", "append", "multi_get", "multi_set", "delete_key", "num_keys", "wait"]
-    names += [name for name in ("queue_push", "queue_pop", "queue_len", "list_keys") if has(name)]
+NAMES = ["set", "get", "add", "compare_set", "check", "append", "multi_get", "multi_set", "delete_key", "num_keys", "wait"]
+NAMES += ["queue_push", "queue_pop", "queue_len", "list_keys"]
+
+
+class Questions:
+    """Random ones that have an answer: what is there is known, as nobody else has these keys."""
+
+    def __init__(self, seed, prefix, names):
+        self.chance, self.prefix = random.Random(seed), prefix
+        self.names = [name for name in names if has(name)]
+        self.keys = [prefix + "key%d" % n for n in range(24)]
+        self.there, self.queued = set(), collections.Counter()
+
+    def plain(self):
+        return self.chance.choice(["", "1", "-5", "x", "a longer value"])
+
+    def value(self):
+        size = self.chance.choice([0, 1, 3, 40, 3000])
+        if KIND == "plain":
+            # torch 2.1 takes text alone.
+            return "".join(chr(self.chance.randrange(32, 127)) for _ in range(size))
+        return bytes(self.chance.randrange(256) for _ in range(size))
+
+    def next(self):
+        """The name of an operation and its arguments."""
+        while True:
+            name, key = self.chance.choice(self.names), self.chance.choice(self.keys)
+            some = [self.chance.choice(self.keys) for _ in range(self.chance.randrange(1, 4))]
+            args = getattr(self, "make_" + name, lambda key, some: ())(key, some)
+            if args is not None:
+                return name, args
+
+    def make_set(self, key, some):
+        self.there.add(key)
+        return key, self.value()
+
+    def make_get(self, key, some):
+        return (key,) if key in self.there else None
+
+    def make_add(self, key, some):
+        # Whatever lies under the others: what is no number ends a connection, so only keys of its own are counted.
+        self.there.add(self.prefix + "count" + key)
+        return self.prefix + "count" + key, self.chance.randrange(-5, 99)
+
+    def make_compare_set(self, key, some):
+        expected, desired = self.plain(), self.plain()
+        if expected == "":
+            self.there.add(key)
+        return key, expected, desired
+
+    def make_check(self, key, some):
+        return (some,)
+
+    def make_append(self, key, some):
+        self.there.add(key)
+        return key, self.plain()
+
+    def make_multi_get(self, key, some):
+        return (some,) if self.there.issuperset(some) else None
+
+    def make_multi_set(self, key, some):
+        self.there.update(some)
+        return some, [self.plain() for _ in some]
+
+    def make_delete_key(self, key, some):
+        key = self.chance.choice([key, self.prefix + "count" + key])
+        self.there.discard(key)
+        return (key,)
+
+    def make_wait(self, key, some):
+        return (some, LONG) if self.there.issuperset(some) else None
+
+    def make_queue_push(self, key, some):
+        self.queued[key] += 1
+        return self.prefix + "queue" + key, self.plain()
+
+    def make_queue_pop(self, key, some):
+        if self.queued[key] == 0:
+            return None
+        self.queued[key] -= 1
+        return (self.prefix + "queue" + key,)
+
+    def make_queue_len(self, key, some):
+        return (self.prefix + "queue" + key,)
+
+
+def one_at_a_time():
+    questions = Questions(SEED, "", NAMES)
     for _ in range(COUNT):
-        name, which, key = chance.choice(names), chance.randrange(CLIENTS), chance.choice(keys)
-        some = [chance.choice(keys) for _ in range(chance.randrange(1, 4))]
-        if name == "set":
-            both(name, which, key, values())
-        elif name == "get":
-            if both("check", which, [key]):
-                both("multi_get", which, [key])
-        elif name == "add":
-            # Whatever lies there: what is no number ends a connection, so only its own keys are counted.
-            both(name, which, "count" + key, chance.randrange(-5, 99))
-        elif name == "compare_set":
-            both(name, which, key, plain(), plain())
-        elif name == "check":
-            both(name, which, some)
-        elif name == "append":
-            both(name, which, key, plain())
-        elif name == "multi_get":
-            if both("check", which, some):
-                both(name, which, some)
-        elif name == "multi_set":
-            both(name, which, some, [plain() for _ in some])
-        elif name == "delete_key":
-            both(name, which, chance.choice([key, "count" + key]))
-        elif name == "wait":
-            if both("check", which, some):
-                both(name, which, some, LONG)
-        elif name == "queue_push":
-            both(name, which, "queue" + key, plain())
-        elif name == "queue_pop":
-            if both("queue_len", which, "queue" + key) > 0:
-                both(name, which, "queue" + key)
-        elif name == "queue_len":
-            both(name, which, "queue" + key)
-        elif name == "list_keys":
+        name, args = questions.next()
+        which = questions.chance.randrange(CLIENTS)
+        if name == "list_keys":
             assert sorted(stores[0][which].list_keys()) == sorted(stores[1][which].list_keys())
         else:
-            both(name, which)
+            both(name, which, *args)
+
+
+SHARED = 4
+
+
+def pop(store, key):
+    """Something is there for each who pops; who waits may find that another one was faster, and waits again."""
+    while True:
+        try:
+            return store.queue_pop(key)
+        except Exception as error:
+            if "QueueEmpty" not in type(error).__name__:
+                raise
+
+
+def busy_client(side, which, count, found):
+    """One of those that ask at once: random questions about keys of its own, and others' keys in ways whose order does not
+    matter in the end. Every so often it waits for what its neighbour does."""
+    store, questions = side[which], Questions(SEED + 1 + which, "of%d/" % which, [n for n in NAMES if n not in ("num_keys", "list_keys")])
+    others, answers, popped = random.Random(SEED - 1 - which), [], []
+    for n in range(count):
+        if n % 50 == 0:
+            store.set("meet/%d/%d" % (n, which), "%d" % n)
+            answers.append(store.get("meet/%d/%d" % (n, (which + 1) % CLIENTS)))
+        shared, mine, what = "shared%d" % others.randrange(SHARED), "%02d.%06d" % (which, n), others.randrange(8)
+        if what == 0:
+            store.add("sum/" + shared, others.randrange(-5, 99))
+        elif what == 1 and has("append"):
+            store.append("text/" + shared, mine + ";")
+        elif what == 2:
+            # Counts, and goes on until nobody was faster.
+            before = after = ""
+            while not after or before != after:
+                after = "%d %s" % (int(before.split()[0] if before else 0) + 1, mine)
+                before = store.compare_set("swap/" + shared, before, after).decode()
+        elif what == 3 and has("queue_push"):
+            store.queue_push("queue/" + shared, mine)
+            popped.append(pop(store, "queue/" + shared))
+        else:
+            name, args = questions.next()
+            answers.append((name, answer(getattr(store, name), *args)))
+    found[which] = (answers, popped)
+
+
+def all_at_once():
+    results = []
+    for side in stores:
+        found = {}
+        threads = [threading.Thread(target=busy_client, args=(side, which, COUNT // CLIENTS, found)) for which in range(CLIENTS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(300)
+        assert len(found) == CLIENTS, "%d of %d clients are done" % (len(found), CLIENTS)
+        store = side[0]
+        end = {}
+        for n in range(SHARED):
+            end["sum", n] = store.add("sum/shared%d" % n, 0)
+            end["swap", n] = store.get("swap/shared%d" % n).split()[0]
+            if has("append"):
+                end["text", n] = sorted(store.get("text/shared%d" % n).split(b";"))
+            if has("queue_push"):
+                end["queue", n] = store.queue_len("queue/shared%d" % n)
+        popped = sorted(one for which in range(CLIENTS) for one in found[which][1])
+        results.append(([found[which][0] for which in range(CLIENTS)], end, popped))
+    (answers, end, popped), (their_answers, their_end, their_popped) = results
+    for which in range(CLIENTS):
+        for n, pair in enumerate(zip(answers[which], their_answers[which])):
+            assert pair[0] == pair[1], ("client", which, "question", n, pair)
+        assert len(answers[which]) == len(their_answers[which])
+    assert end == their_end, (end, their_end)
+    assert popped == their_popped, (popped, their_popped)
+    if has("queue_push"):
+        assert popped and all(end["queue", n] == 0 for n in range(SHARED)), end
 
 
 each_operation()
-random_operations()
+one_at_a_time()
+all_at_once()
+print("left out:", " ".join(name for name in NAMES + ["barrier", "clone"] if not has(name)) or "nothing")
 print("same", COUNT)

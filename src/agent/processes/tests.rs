@@ -37,11 +37,14 @@ impl Harness {
         let (ours, theirs) = Packets::pair().unwrap();
         let (processes, inbox) = channel().unwrap();
         let (sender, events) = mpsc::channel();
-        let made =
-            ProcessThread::new(Config { caps, guardian: Some(theirs), lock: None }, inbox, move |event| {
+        let made = ProcessThread::new(
+            Config { caps, guardian: Some(theirs), lock: None, home: None },
+            inbox,
+            move |event| {
                 let _ = sender.send(event);
-            })
-            .unwrap();
+            },
+        )
+        .unwrap();
         let thread = Some(std::thread::spawn(move || made.run()));
         Self { caps, processes, events, seen: Vec::new(), guardian: Some(ours), thread }
     }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::super::attribution::evidence::{Facts, Spoken, weigh};
 use super::super::exit::ExitKind;
 use super::super::ids::{Attempt, Incarnation, LocalRank, Op, Rank, StoreId};
 use super::super::liveness::watch::Watch;
 use super::super::mutant::Mutant;
 use super::super::note::{NoPlace, Note, Stale};
 use super::super::outbox::Outbox;
-use super::super::record::Record;
+use super::super::record::{Body, Record};
 use super::super::rendezvous;
 use super::super::spec::RunSpec;
 use super::super::time::{BootTime, Now};
@@ -31,14 +32,16 @@ impl Agent {
             Event::Spawned { op, pid } => self.spawned(now, op, pid, out),
             Event::SpawnFailed { op, errno, what } => {
                 let exit = ExitKind::NeverStarted { errno, what };
+                let evidence = weigh(&exit, &Spoken::default(), &[], Facts::default());
+                let said = Said { evidence, ..Said::default() };
                 match self.seat(op) {
-                    Some(local) => self.ended(now, local, exit, now.boot, Said::default(), out),
+                    Some(local) => self.ended(now, local, exit, now.boot, said, out),
                     None => out.note(Note::UnknownOp { op }),
                 }
             }
-            Event::RankExited { attempt, local_rank, kind, at, summary, words, recorded } => {
+            Event::RankExited { attempt, local_rank, kind, at, summary, words, recorded, evidence } => {
                 if self.team.as_ref().is_some_and(|t| t.attempt == attempt) {
-                    let said = Said { summary, words, recorded };
+                    let said = Said { summary, words, recorded, evidence };
                     self.ended(now, local_rank, kind, at, said, out);
                 } else {
                     out.note(Note::Dropped { stale: Stale::Attempt });
@@ -215,6 +218,7 @@ impl Agent {
         for record in tail {
             // Read already, or a gap that the next Welcome fills.
             let _ = self.ledger.apply(record);
+            self.store_over(record, out);
         }
         if let (Some(offer), true) = (self.offer.clone(), self.offer_op.is_none()) {
             self.send(CoordinatorMsg::Offered(offer), out);
@@ -235,6 +239,17 @@ impl Agent {
         if self.ledger.apply(record).is_err() {
             // Something between was lost on the way: the answer to a new Join brings it.
             self.join(now, out);
+        }
+        self.store_over(record, out);
+    }
+
+    /// A node that becomes a spare is not told of the next attempt's start: the record is what it learns of it. Others
+    /// may have ranks still.
+    fn store_over(&mut self, record: &Record, out: &mut Outbox<Effect>) {
+        let Body::Attempt(world) = &record.body else { return };
+        let spare = world.members.iter().all(|member| member.node != self.config.node);
+        if let Some(team) = self.team.as_ref().filter(|team| spare && team.attempt < record.attempt) {
+            out.put(Effect::StoreOver { attempt: team.attempt });
         }
     }
 

@@ -9,7 +9,7 @@ use super::super::outbox::Outbox;
 use super::super::time::Now;
 use super::super::wire::CoordinatorMsg;
 use super::Effect;
-use super::state::{Agent, Life, Phase};
+use super::state::{Agent, Life, Phase, Team};
 
 /// All that was collected of a node, in bytes of text: a message has its bound.
 const MOST_TEXT: usize = 256 << 10;
@@ -28,6 +28,13 @@ impl Agent {
         let alive = team.ranks.iter().filter(|(_, l)| matches!(l.life, Life::Alive));
         let ranks: Vec<LocalRank> = alive.map(|(local_rank, _)| *local_rank).collect();
         (!ranks.is_empty()).then_some((team.attempt, ranks))
+    }
+
+    /// There are such ranks.
+    #[must_use]
+    pub fn is_watched(&self) -> bool {
+        let alive = |t: &Team| t.ranks.values().any(|l| matches!(l.life, Life::Alive));
+        matches!(self.phase, Phase::Running) && self.team.as_ref().is_some_and(alive)
     }
 
     pub(super) fn looked(

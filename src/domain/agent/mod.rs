@@ -19,6 +19,7 @@ mod tests;
 pub use signals::{Heard, Signals};
 pub use state::{Agent, AgentConfig, AliveRank};
 
+use super::attribution::evidence::Evidence;
 use super::board::Sample;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
@@ -72,6 +73,8 @@ pub enum Event {
         words: String,
         /// It left an error file that can be read.
         recorded: Option<Recorded>,
+        /// What its end is worth.
+        evidence: Evidence,
     },
     /// Everything below the agent that is no worker was killed and reaped.
     Swept {
@@ -242,6 +245,12 @@ pub enum Effect {
         op: Op,
         /// In milliseconds: what lives longer is a survivor.
         patience_ms: u64,
+    },
+    /// There is a world after this attempt, and this node is not in it: if it hosts the attempt's store, that is to be closed
+    /// when nobody is connected any more.
+    StoreOver {
+        /// The attempt.
+        attempt: Attempt,
     },
     /// Hold a fresh port open for the next rank 0; answered by `OfferReady` or `OfferFailed`.
     OpenOffer {

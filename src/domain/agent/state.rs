@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::super::attribution::evidence::Evidence;
 use super::super::board::Request;
 use super::super::error_file::Recorded;
 use super::super::exit::ExitKind;
@@ -79,6 +80,7 @@ pub(super) struct Said {
     pub(super) summary: String,
     pub(super) words: String,
     pub(super) recorded: Option<Recorded>,
+    pub(super) evidence: Evidence,
 }
 
 /// Where a rank is in its life.
@@ -297,6 +299,7 @@ impl Agent {
                 summary: said.summary.clone(),
                 words: said.words.clone(),
                 recorded: said.recorded,
+                evidence: said.evidence.clone(),
             }),
             Life::Spawning | Life::Alive => None,
         }

@@ -1,8 +1,9 @@
 //! Rules of an agent that no sequence with a coordinator reaches.
 
 use super::super::ids::RunId;
+use super::super::ids::Seq;
 use super::super::outbox::{Machine as _, Outbox};
-use super::super::record::Member;
+use super::super::record::{AttemptBody, Body, Cause, Kind, Member, RECORD_VERSION, Record, Writer};
 use super::super::spec::{NodeSpec, RunSpec};
 use super::super::time::Now;
 use super::super::wire::{AgentMsg, CoordinatorMsg};
@@ -19,6 +20,17 @@ fn tell(agent: &mut Agent, now: Now, event: Event) -> Vec<Effect> {
     let mut out = Outbox::default();
     agent.handle(now, event, &mut out);
     out.take_effects()
+}
+
+fn member(node: &str) -> Member {
+    Member {
+        slot: Slot(0),
+        node: NodeName::new(node),
+        incarnation: Incarnation(0),
+        nproc: 1,
+        role: String::new(),
+        log_dir: String::new(),
+    }
 }
 
 /// An agent with one rank that runs under this specification, under a grant without an end.
@@ -45,15 +57,7 @@ fn running(spec: RunSpec) -> Agent {
     };
     tell(&mut agent, at(3), Event::Recv(ToAgent { term: Term(1), n: 0, msg: welcome }));
     tell(&mut agent, at(4), Event::Granted(BootTime::NEVER));
-    let member = Member {
-        slot: Slot(0),
-        node: NodeName::new(NODE),
-        incarnation: Incarnation(0),
-        nproc: 1,
-        role: String::new(),
-        log_dir: String::new(),
-    };
-    let world = std::sync::Arc::new(World { members: vec![member], ..World::default() });
+    let world = std::sync::Arc::new(World { members: vec![member(NODE)], ..World::default() });
     let start = AgentMsg::Start { attempt: Attempt(0), life: Incarnation(0), world };
     let effects = tell(&mut agent, at(5), Event::Recv(ToAgent { term: Term(1), n: 1, msg: start }));
     let op = effects.iter().find_map(|effect| match effect {
@@ -109,4 +113,42 @@ fn a_stop_without_a_coordinator_has_the_grace_that_was_asked_for() {
         assert!(!swept(&tell(&mut agent, at(20 + grace - 1), Event::Tick)), "{explicit:?}: too early");
         assert!(swept(&tell(&mut agent, at(20 + grace), Event::Tick)), "{explicit:?}: too late");
     }
+}
+
+/// A store outlives the ranks of its attempt wherever they are; a node that has no place in the next world closes it when
+/// the last of them has gone, and not with the attempt after that, which may be hours away.
+#[test]
+fn a_spare_lets_go_of_the_store_of_the_world_that_it_was_in() {
+    let record = |seq: u64, attempt: u64, node: &str| {
+        let body = AttemptBody {
+            members: vec![member(node)],
+            spares: vec![],
+            voters: vec![],
+            master: Offer { address: String::new(), port: 0, hosted: true },
+            resume: None,
+            cause: Cause::Start,
+        };
+        let record = Record {
+            v: RECORD_VERSION,
+            seq: Seq(seq),
+            kind: Kind::Attempt,
+            term: Term(1),
+            attempt: Attempt(attempt),
+            writer: Writer::default(),
+            nonce: 0,
+            wall_ms: 0,
+            why: vec!["a test".to_owned()],
+            body: Body::Attempt(body),
+        };
+        ToAgent { term: Term(1), n: 10 + seq, msg: AgentMsg::Committed(std::sync::Arc::new(record)) }
+    };
+    let over = |effects: &[Effect]| {
+        let over = |effect: &Effect| matches!(effect, Effect::StoreOver { attempt: Attempt(0) });
+        effects.iter().any(over)
+    };
+    let mut agent = running(RunSpec { run_id: RunId::new("r"), max_nodes: 1, ..RunSpec::default() });
+    let mut hears = |frame| over(&tell(&mut agent, at(20), Event::Recv(frame)));
+    assert!(!hears(record(0, 0, NODE)), "its own world");
+    assert!(!hears(record(1, 1, NODE)), "the next one, in which it has a place: its start closes the store");
+    assert!(hears(record(2, 2, "n2")), "one without it");
 }

@@ -75,7 +75,7 @@ impl Engine {
         Some(Self { keys: literals(&keys)?, rows, patterns, guesses: literals(&GUESSES)? })
     }
 
-    /// The row that a line fits: the first of the table. No chatter.
+    /// The row that a line fits: the first of the table.
     #[must_use]
     pub fn line(&self, line: &[u8]) -> Option<&'static Rule<'static>> {
         self.judge(&line[..line.len().min(MAX_LINE)])

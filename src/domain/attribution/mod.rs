@@ -1,5 +1,11 @@
 //! Whose fault is it? What ranks, kernels and devices said becomes a verdict with an owner, a culprit and reasons.
 
+pub mod engine;
+pub mod evidence;
+pub mod fingerprint;
+pub mod judge;
+pub mod rules;
+
 use serde::{Deserialize, Serialize};
 
 use super::ids::{NodeName, Rank};
@@ -25,6 +31,23 @@ pub enum Owner {
     /// Nobody can tell.
     #[default]
     Unknown,
+}
+
+impl Owner {
+    /// One word, for people.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Hardware => "hardware",
+            Self::Network => "network",
+            Self::Storage => "storage",
+            Self::Memory => "memory",
+            Self::Preemption => "preemption",
+            Self::Launcher => "launcher",
+            Self::Unknown => "unknown",
+        }
+    }
 }
 
 /// How much a verdict is worth.
@@ -67,3 +90,20 @@ pub struct Verdict {
     /// Why, for people: one sentence each, the most telling first.
     pub reasons: Vec<String>,
 }
+
+impl Verdict {
+    /// Cause and owner in a few words: `out of memory: the cgroup's limit of 512 MB; owner memory`. Empty where nothing is
+    /// known.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        match (self.cause.as_str(), self.owner) {
+            ("", Owner::Unknown) => String::new(),
+            ("", owner) => format!("owner {}", owner.word()),
+            (cause, Owner::Unknown) => cause.to_owned(),
+            (cause, owner) => format!("{cause}; owner {}", owner.word()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

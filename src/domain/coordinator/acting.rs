@@ -9,7 +9,7 @@ use super::super::liveness::watch::RankProgress;
 use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::policy::progress::Reached;
-use super::super::policy::{Ask, JobWord, Probes, Verdict, evict};
+use super::super::policy::{self, Ask, JobWord, Probes, Verdict, evict};
 use super::super::record::{Body, Cause, Decision, Evict, Ordered};
 use super::super::time::{BootTime, Now, earlier};
 use super::super::wire::AgentMsg;
@@ -163,7 +163,17 @@ impl Coordinator {
         let Some(want) = &self.want else { return false };
         (self.ledger.paused() && incident(&want.cause))
             || !self.acting.evicts.is_empty()
+            || self.may_be_hopeless()
             || want.not_before.is_some_and(|at| now.boot < at)
+    }
+
+    /// A program that fails at its start may fail everywhere: that is known when everybody has said how its ranks ended,
+    /// for which new ranks wait anyway.
+    fn may_be_hopeless(&self) -> bool {
+        let Some(broke) = self.breaking.as_ref().filter(|b| b.first.is_some() && !b.heard) else { return false };
+        let judged = self.config.spec.max_restarts.is_none() && !self.ledger.history().stepped;
+        let at_start = broke.reached.most.is_none() && broke.ran_ms < policy::stop::LONG_MS;
+        judged && at_start && self.awaited(broke.attempt).next().is_some()
     }
 
     /// Writes what is to be written before anything else: orders, and who is taken out.

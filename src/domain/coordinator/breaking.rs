@@ -1,12 +1,12 @@
 //! A world breaks: evidence, verdict, and what follows. One incident for each world, however many ranks fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::super::attribution;
 use super::super::error_file;
 use super::super::exit::ExitKind;
-use super::super::first_failure::{Seen, Standing, TIE, first_failure};
+use super::super::first_failure::{SETTLE, Seen, Standing, TIE, first_failure};
 use super::super::ids::{Attempt, NodeName, Rank};
 use super::super::mutant::Mutant;
 use super::super::note::Note;
@@ -172,11 +172,10 @@ impl Coordinator {
             }
         };
         self.down_since.get_or_insert(since);
-        let suspects = match &first {
-            Some(first) if lost_its_peer(first) => self.missing(attempt),
-            _ => BTreeSet::new(),
-        };
-        let open = !suspects.is_empty();
+        let victim = first.as_ref().is_some_and(|first| lost_its_peer(first, &ends));
+        let suspects = if victim { self.missing(attempt) } else { BTreeSet::new() };
+        let open = victim && self.awaited(attempt).next().is_some();
+        let until = if suspects.is_empty() { now.boot.after(SETTLE) } else { self.open_until(now) };
         let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
         self.breaking = Some(Breaking {
             incident,
@@ -195,7 +194,7 @@ impl Coordinator {
             },
             verdict: None,
             suspects,
-            open_until: open.then(|| self.open_until(now)),
+            open_until: open.then_some(until),
             open,
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
@@ -204,6 +203,7 @@ impl Coordinator {
             found: self.hang.take_found(),
             reached: self.acting.take_reached(attempt, now),
             sought: Sought::default(),
+            heard: false,
         });
         self.phase = Phase::Gathering;
         if !open {
@@ -223,6 +223,13 @@ impl Coordinator {
             busy && self.peers.get(&m.node).is_some_and(|p| p.incarnation == m.incarnation && !there(p))
         });
         missing.map(|m| m.node.clone()).collect()
+    }
+
+    /// Members that may have ranks of this attempt, those that are lost left out: they will say how those ended.
+    pub(super) fn awaited(&self, attempt: Attempt) -> impl Iterator<Item = &NodeName> {
+        let busy = self.busy.iter().filter(move |(_, busy)| busy.attempt == attempt);
+        let there = |node: &NodeName| self.peers.get(node).is_some_and(|p| !p.lost && !p.left);
+        busy.map(|(node, _)| node).filter(move |node| there(node) && !self.is_another(node))
     }
 
     /// By then a member that is missing is lost, or it has a connection again.
@@ -259,7 +266,13 @@ impl Coordinator {
             }
             return;
         }
-        if self.opening() || !broke.first.as_ref().is_some_and(lost_its_peer) {
+        if self.opening() {
+            return;
+        }
+        if broke.stopped.is_some() && !broke.heard {
+            return self.all_heard(now, out);
+        }
+        if !broke.first.as_ref().is_some_and(|first| lost_its_peer(first, &broke.ends)) {
             return;
         }
         if let Some(node) = broke.lost.first().cloned() {
@@ -273,14 +286,32 @@ impl Coordinator {
         }
     }
 
-    /// What broke the world, as soon as that can be told.
-    fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
+    /// Everybody has said how its ranks ended: what was decided in haste is looked at again, once.
+    fn all_heard(&mut self, now: Now, out: &mut Outbox<Effect>) {
+        let Some(broke) = &mut self.breaking else { return };
+        broke.heard = true;
+        let Some(broke) = self.breaking.as_ref().filter(|broke| broke.first.is_some()) else { return };
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         let first = self.blame(now, broke.world(), &ends).0;
-        if first.as_ref().is_some_and(|f| !lost_its_peer(f)) {
+        let changed = first.as_ref().map(|f| f.rank) != broke.first.as_ref().map(|f| f.rank)
+            || self.attribute(broke) != broke.found;
+        if changed && first.is_some() {
+            self.decide_again(now, &What::Failed, first, out);
+        }
+    }
+
+    /// What broke the world, as soon as that can be told.
+    fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
+        let late = broke.open_until.is_some_and(|at| now.boot >= at);
+        // Who is there and not done yet says soon what it knows.
+        if !late && self.awaited(broke.attempt).any(|node| !broke.suspects.contains(node)) {
+            return None;
+        }
+        let ends: Vec<Seen> = broke.ends.values().cloned().collect();
+        let first = self.blame(now, broke.world(), &ends).0;
+        if first.as_ref().is_some_and(|f| !lost_its_peer(f, &broke.ends)) {
             return Some((What::Failed, first));
         }
-        let late = broke.open_until.is_some_and(|at| now.boot >= at);
         if !late && broke.suspects.iter().any(|n| self.is_suspect(broke, n)) {
             return None;
         }
@@ -307,6 +338,7 @@ impl Coordinator {
 
     /// Decides what follows from the world that broke last, or decides it again.
     pub(super) fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
+        self.find(now);
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
@@ -480,12 +512,15 @@ impl Coordinator {
     fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         // "First to exit" is the culprit of a crash, never of a hang.
-        let crashed = broke.first.as_ref().filter(|first| first.exit != ExitKind::Hung);
+        let hung = broke.first.as_ref().is_some_and(|first| first.exit == ExitKind::Hung);
+        let found = if hung { broke.found.clone() } else { self.attribute(broke) };
+        let found = if found.confidence >= broke.found.confidence { found } else { broke.found.clone() };
+        let crashed = broke.first.as_ref().filter(|_| !hung);
         let settled = crashed.and_then(|_| self.blame(now, broke.world(), &ends).0);
         let first = settled.or_else(|| broke.first.clone());
         // The loss of a node explains the ranks that lost their peers, whoever was heard first.
         let blames = self.config.mutants.has(Mutant::BlameVictim);
-        let first = first.filter(|f| blames || broke.lost.is_empty() || !lost_its_peer(f));
+        let first = first.filter(|f| blames || broke.lost.is_empty() || !lost_its_peer(f, &broke.ends));
         let root = first.as_ref().map(|f| f.rank);
         let victims = ends.iter().filter(|s| Some(s.rank) != root).map(|s| Victim {
             rank: s.rank,
@@ -505,7 +540,7 @@ impl Coordinator {
             decision: broke.verdict.as_ref().map_or(Decision::Restart, |v| v.decision.clone()),
             stopped_ms: ms(broke.stopped.unwrap_or(now.boot)),
             running_ms: broke.running.map(ms),
-            verdict: broke.found.clone(),
+            verdict: found,
         }
     }
 }
@@ -548,7 +583,10 @@ fn others(now: Now, world: WorldOf<'_>, root: Option<Rank>, ends: &[Seen]) -> Ve
     listed.map(brief).collect()
 }
 
-fn lost_its_peer(first: &FirstFailure) -> bool {
+fn lost_its_peer(first: &FirstFailure, ends: &BTreeMap<Rank, Seen>) -> bool {
+    if let Some(end) = ends.get(&first.rank) {
+        return end.report.standing() == Standing::PeerLost;
+    }
     // Without words of its own the summary only says how it ended.
     let summary = if first.summary == first.exit.evidence("") { "" } else { &first.summary };
     Standing::of(&first.exit, summary, &first.words) == Standing::PeerLost
@@ -571,6 +609,8 @@ fn incident_why(incident: &Incident, dirty: Option<&NodeName>) -> Vec<String> {
 fn summary(report: &ExitReport) -> String {
     match &report.exit {
         ExitKind::Code(0) => "ended with exit code 0 while its peers still ran".to_owned(),
+        // What was measured, or said in other words than an exception's, explains a signal or a code.
+        exit if report.summary.is_empty() => exit.evidence(&report.evidence.explains()),
         exit => exit.evidence(&report.summary),
     }
 }

@@ -336,7 +336,7 @@ impl Coordinator {
         let incident = kills.then_some(self.next_incident);
         let dir = match incident {
             Some(incident) => format!("incidents/{incident:04}"),
-            None => format!("hangs/{:04}", look.id % KEPT),
+            None => format!("incidents/look-{:02}", look.id % KEPT),
         };
         let next = if kills { String::new() } else { self.next_step(&look, &finding) };
         out.note(Note::HangFound { attempt, incident, sentence, dir: dir.clone(), next });

@@ -11,6 +11,7 @@
 
 mod acting;
 mod attempt;
+mod attributing;
 mod breaking;
 mod doubt;
 mod elastic;

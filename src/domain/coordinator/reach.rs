@@ -52,6 +52,14 @@ impl Coordinator {
         self.reached.take().filter(|reached| reached.attempt == attempt).map(|reached| reached.reach)
     }
 
+    /// While some ranks of the newest attempt came to its store and others did not.
+    #[must_use]
+    pub fn store_reach(&self) -> Option<&Reach> {
+        let reached = self.reached.as_ref().filter(|r| self.ledger.attempt() == Some(r.attempt))?;
+        let starts = matches!(self.phase, Phase::Starting | Phase::Running) && reached.reach.is_partial();
+        starts.then_some(&reached.reach)
+    }
+
     /// When those who are missing are named.
     pub(super) fn late_at(&self) -> Option<BootTime> {
         let reached = self.reached.as_ref().filter(|r| !r.said && r.reach.is_partial())?;

@@ -211,6 +211,8 @@ pub(super) struct Breaking {
     pub(super) reached: progress::Reached,
     /// What was found out before it is decided.
     pub(super) sought: Sought,
+    /// It was looked at again once every member had said how its ranks ended.
+    pub(super) heard: bool,
 }
 
 impl Breaking {

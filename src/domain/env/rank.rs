@@ -44,6 +44,10 @@ pub struct RankPlace<'a> {
     pub signals: &'a str,
     /// The GPUs that the rank sees.
     pub gpus: GpuVisibility,
+    /// Its page of the heartbeat board.
+    pub board: Option<&'a Path>,
+    /// Where Python looks first, and last, for modules of ours.
+    pub python: [Option<&'a Path>; 2],
 }
 
 /// A rank that the world does not have.
@@ -165,6 +169,12 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
     if let Some(base) = place.run_base {
         all.insert(super::RELIGHT_RUN_DIR.name.into(), base.as_os_str().to_owned());
     }
+    // One that a nested launcher has inherited is not its ranks'.
+    all.remove(OsStr::new(super::RELIGHT_BOARD.name));
+    if let Some(board) = place.board {
+        all.insert(super::RELIGHT_BOARD.name.into(), board.as_os_str().to_owned());
+    }
+    python_path(&mut all, place.python);
     let mut default = |var: EnvVar, value: &str| {
         all.entry(var.name.into()).or_insert_with(|| value.into());
     };
@@ -176,6 +186,17 @@ pub fn rank_environment(place: &RankPlace<'_>) -> Result<Vec<(OsString, OsString
         super::virtual_rank::narrow(&mut all, place.local_rank);
     }
     Ok(all.into_iter().collect())
+}
+
+/// Python finds our modules, around those of the user's `PYTHONPATH`.
+fn python_path(all: &mut BTreeMap<OsString, OsString>, [first, last]: [Option<&Path>; 2]) {
+    let name = super::PYTHONPATH.name;
+    let own = all.get(OsStr::new(name)).filter(|own| !own.is_empty()).cloned();
+    let entries = [first.map(Path::as_os_str), own.as_deref(), last.map(Path::as_os_str)];
+    let joined = entries.into_iter().flatten().collect::<Vec<_>>().join(OsStr::new(":"));
+    if first.is_some() || last.is_some() {
+        all.insert(name.into(), joined);
+    }
 }
 
 fn nodes_of(list: &OsString) -> Option<usize> {

@@ -50,6 +50,8 @@ fn place_in<'a>(
         slurm_env: SlurmEnv::Task,
         threads: Some(7),
         gpus: GpuVisibility::All,
+        board: Some(Path::new("/shm/board/0")),
+        python: [None, None],
     }
 }
 
@@ -100,11 +102,41 @@ fn torchruns_names() {
         ("OMP_NUM_THREADS", "7"),
         ("RELIGHT_RUN_ID", "r1"),
         ("RELIGHT_ATTEMPT", "4"),
+        ("RELIGHT_BOARD", "/shm/board/0"),
         ("RELIGHT_RUN_DIR", "/runs"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))
     .into();
     assert_eq!(got, want);
+}
+
+#[test]
+fn python_finds_our_modules_around_the_users() {
+    let world = world(&[(0, 1)]);
+    let path = |base: &[(&str, &str)], python| {
+        environment_with(base, &world, (0, 0), |place| place.python = python).remove("PYTHONPATH")
+    };
+    let both = [Some(Path::new("/r/start")), Some(Path::new("/r"))];
+    for (own, python, expected) in [
+        (None, both, Some("/r/start:/r")),
+        (Some(""), both, Some("/r/start:/r")),
+        (Some("/my:/lib"), both, Some("/r/start:/my:/lib:/r")),
+        (Some("/my"), [None, both[1]], Some("/my:/r")),
+        (Some("/my"), [None, None], Some("/my")),
+        (None, [None, None], None),
+    ] {
+        let base: Vec<(&str, &str)> = own.map(|own| ("PYTHONPATH", own)).into_iter().collect();
+        assert_eq!(path(&base, python).as_deref(), expected);
+    }
+}
+
+#[test]
+fn a_page_of_another_launcher_is_no_ranks() {
+    let base = [("RELIGHT_BOARD", "/outer/0")];
+    let world = world(&[(0, 1)]);
+    let without = environment_with(&base, &world, (0, 0), |place| place.board = None);
+    assert_eq!(without.get("RELIGHT_BOARD"), None);
+    assert_eq!(environment(&base, &world, 0, 0)["RELIGHT_BOARD"], "/shm/board/0");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::attribution::{Confidence, Owner, Verdict};
 use super::super::board::Phase;
 use super::super::ids::{NodeName, Rank};
-use super::evidence::{Frame, RankEvidence};
+use super::evidence::{Frame, RankEvidence, Seen};
 use super::limits::phase_name;
 
 /// What is known of one rank of the world.
@@ -130,9 +130,8 @@ fn spared(votes: &[Vote<'_>]) -> Option<String> {
         if evidence.before.traced || evidence.after.traced {
             return Some(format!("rank {rank} ({node}) is in the hands of a debugger"));
         }
-        let reads = &evidence.after.reads;
-        if reads.starts_with("/dev/tty") || reads.starts_with("/dev/pts") || reads.starts_with("/dev/console") {
-            return Some(format!("rank {rank} ({node}) waits for input from {reads}"));
+        if evidence.after.reads_terminal() {
+            return Some(format!("rank {rank} ({node}) waits for input from {}", evidence.after.reads));
         }
         let bytes = evidence.after.io_bytes.saturating_sub(evidence.before.io_bytes);
         if bytes > TRAFFIC {
@@ -151,7 +150,9 @@ fn doing(evidence: &RankEvidence) -> Doing {
     if after.state == Some('D') && (before.state == Some('D') || before.state.is_none()) {
         return Doing::Uninterruptible(after.wchan.clone());
     }
-    let frames = evidence.stack.as_ref().map_or(&[][..], |stack| &stack.frames);
+    // What the kernel has of a stack says no more than where it waits.
+    let stack = evidence.stack.as_ref().filter(|stack| stack.seen != Seen::Kernel);
+    let frames = stack.map_or(&[][..], |stack| &stack.frames);
     let user = frames.iter().find(|frame| is_of_user(frame)).map(Place::of);
     if let Some(collective) = frames.iter().find(|frame| is_collective(frame)) {
         return Doing::Collective(collective_name(frames, collective), user);
@@ -167,7 +168,14 @@ fn doing(evidence: &RankEvidence) -> Doing {
     }
     let data = evidence.sample.as_ref().is_some_and(|sample| sample.phase == Phase::Data);
     let Some(top) = user.or_else(|| frames.first().map(Place::of)) else {
-        return if data { Doing::Starved(Place { file: String::new(), line: 0, function: "data".to_owned() }) } else { Doing::Unknown };
+        let kernel = |function: &str| Place { file: String::new(), line: 0, function: function.to_owned() };
+        return if data {
+            Doing::Starved(kernel("data"))
+        } else if is_io(&after.wchan) {
+            Doing::InputOutput(kernel(&after.wchan))
+        } else {
+            Doing::Unknown
+        };
     };
     if frames.iter().take(6).any(is_loader) {
         return Doing::Starved(top);
@@ -431,7 +439,11 @@ fn blamed(judged: &[Judged<'_>], culprits: &[&Judged<'_>], class: Class, confide
     for one in culprits.iter().take(8) {
         reasons.extend(reason(one));
     }
-    let does = first.map_or_else(String::new, |j| doing_of(j, class, &waiting));
+    let does = first.map_or_else(String::new, |j| {
+        let alone = does(&j.doing).unwrap_or_else(|| "says nothing of itself".to_owned());
+        let waits = if waiting.len() == 1 { "rank waits" } else { "ranks wait" };
+        most(&waiting).map_or(alone.clone(), |name| format!("{alone}, and {} {waits} in {name}", waiting.len()))
+    });
     let verdict = Verdict {
         owner,
         cause: "hang".to_owned(),

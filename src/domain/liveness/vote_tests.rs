@@ -79,7 +79,7 @@ fn with(mut evidence: RankEvidence, change: impl FnOnce(&mut RankEvidence)) -> R
 type Row = (&'static str, Vec<RankEvidence>, &'static [u32], Owner, &'static str, bool, bool);
 
 fn rows() -> Vec<Row> {
-    let barrier = |line: u32| rank('S', 0, &[&format!("/home/u/train.py:{line} barrier"), "/home/u/train.py:99 main"]);
+    let barrier = |line: u32| rank('S', 0, &["/home/u/sync.py:5 barrier", &format!("/home/u/train.py:{line} main")]);
     let loader = rank('S', 0, &["/opt/site-packages/torch/utils/data/dataloader.py:1400 _next_data", "/home/u/train.py:30 main"]);
     let reads = |state| with(rank(state, 0, &["/home/u/data.py:12 load"]), |e| e.after.wchan = "folio_wait_bit_common".into());
     let ranks = |n: usize, other: RankEvidence| {
@@ -107,7 +107,7 @@ fn rows() -> Vec<Row> {
         ("waiting ranks that spin in the library are no culprits", vec![with(waits(), |e| e.after.cpu_ms = 200), with(waits(), |e| e.after.cpu_ms = 200), in_dataset('S', 0)], &[2], Owner::User,
             "2 ranks wait in all_reduce; rank 2 (n02) is outside it, in dataset.py:88 parse()", false, true),
         ("two wait for different things", vec![barrier(10), barrier(20)], &[0, 1], Owner::User,
-            "rank 0 (n01) waits in barrier, called in train.py:99 main(), rank 1 (n01) waits in barrier, called in train.py:99 main()", false, true),
+            "rank 0 (n01) waits in barrier, called in train.py:10 main(), rank 1 (n01) waits in barrier, called in train.py:20 main()", false, true),
         ("all read", vec![reads('S'), reads('S'), reads('D'), reads('D')], &[], Owner::Storage,
             "all 4 ranks wait for a file system, in data.py:12 load(); no node is to blame", false, false),
         ("all are in uninterruptible sleep", vec![reads('D'), reads('D')], &[], Owner::Storage,

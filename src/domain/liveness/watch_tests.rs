@@ -198,7 +198,7 @@ fn more_time_can_be_asked_for() {
 fn limits_are_learned_without_the_first_steps_and_without_what_is_none() {
     let mut bed = Bed::claimed(HangSpec { floor_ms: 1_000, ..HangSpec::default() });
     // Compiling, filling caches.
-    bed.steps(3, 9_000);
+    bed.steps(3, 4_000);
     bed.steps(40, 500);
     bed.set(|s| s.phase = Phase::Eval);
     bed.pass(4_000);

@@ -81,6 +81,8 @@ pub enum Key {
     SlurmEnv,
     /// Which GPUs of its node a rank sees.
     GpuVisibility,
+    /// Whether scripts that do not know of the heartbeat board feed it.
+    HeartbeatHooks,
     /// This machine's number outside Slurm.
     NodeRank,
     /// Where machines outside Slurm meet.
@@ -103,7 +105,7 @@ pub enum Key {
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 47] = [
+    pub const ALL: [Self; 48] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -146,6 +148,7 @@ impl Key {
         Self::LogsSpecs,
         Self::SlurmEnv,
         Self::GpuVisibility,
+        Self::HeartbeatHooks,
         Self::NodeRank,
         Self::MasterAddr,
         Self::MasterPort,
@@ -195,6 +198,7 @@ impl Key {
             Self::LogsSpecs => "logs-specs",
             Self::SlurmEnv => "slurm-env",
             Self::GpuVisibility => "gpu-visibility",
+            Self::HeartbeatHooks => "heartbeat-hooks",
             Self::NodeRank => "node-rank",
             Self::MasterAddr => "master-addr",
             Self::MasterPort => "master-port",
@@ -251,6 +255,7 @@ impl Key {
             Self::LogsSpecs => &[],
             Self::SlurmEnv => &[env::RELIGHT_SLURM_ENV],
             Self::GpuVisibility => &[env::RELIGHT_GPU_VISIBILITY],
+            Self::HeartbeatHooks => &[env::RELIGHT_HEARTBEAT_HOOKS],
             Self::NodeRank => &[env::PET_NODE_RANK],
             Self::MasterAddr => &[env::PET_MASTER_ADDR],
             Self::MasterPort => &[env::PET_MASTER_PORT],

@@ -77,6 +77,15 @@ pub(super) fn gpus(text: &str) -> Result<GpuVisibility, ValueProblem> {
     found.ok_or(ValueProblem::NotOneOf("all, own"))
 }
 
+/// `--heartbeat-hooks`.
+pub(super) fn hooks(text: &str) -> Result<bool, ValueProblem> {
+    match text.trim() {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(ValueProblem::NotOneOf("on, off")),
+    }
+}
+
 /// CPUs of one of this node's ranks.
 pub(super) fn threads(facts: &Facts, nproc: u32) -> Option<u32> {
     let slurm = facts.slurm.as_ref();

@@ -105,6 +105,7 @@ fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
         ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
         ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
         ValueProblem::NotOneOf(_) if place.key == Key::HangAction => meant(&["restart", "warn", "stop", "off"]),
+        ValueProblem::NotOneOf(_) if place.key == Key::HeartbeatHooks => meant(&["on", "off"]),
         ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
         ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
         ValueProblem::NotANumber if place.key == Key::MaxRestarts => meant(&["unlimited"]),
@@ -175,6 +176,8 @@ pub struct Settings {
     pub slurm_env: Value<SlurmEnv>,
     /// Which GPUs of its node a rank sees.
     pub gpus: Value<GpuVisibility>,
+    /// Scripts that do not know of the heartbeat board feed it by hooks in torch.
+    pub heartbeat_hooks: Value<bool>,
     /// CPUs of one rank: `OMP_NUM_THREADS` where nobody sets it.
     pub threads: Option<u32>,
     /// What was given and has no effect, as it was spelled (`--rdzv-backend`, `PET_MASTER_ADDR`).
@@ -245,6 +248,8 @@ pub struct NodeContext {
     pub slurm_env: SlurmEnv,
     /// Which GPUs a rank sees.
     pub gpus: GpuVisibility,
+    /// Ranks get the start-up module whose hooks feed the heartbeat board.
+    pub heartbeat_hooks: bool,
     /// Names that were given and have no effect: said once.
     pub ignored: Vec<String>,
     /// Local rank 0 may read the terminal.
@@ -410,6 +415,7 @@ impl Settings {
             meeting,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
             gpus: layers.get(Key::GpuVisibility, launch::gpus, || (GpuVisibility::All, ""))?,
+            heartbeat_hooks: layers.get(Key::HeartbeatHooks, launch::hooks, || (true, ""))?,
             program: args.program.clone().unwrap_or_default(),
             args: args.args.clone(),
             job: by_job.map(str::to_owned),
@@ -534,6 +540,7 @@ impl Settings {
             threads: self.threads,
             slurm_env: self.slurm_env.value,
             gpus: self.gpus.value,
+            heartbeat_hooks: self.heartbeat_hooks.value,
             base_env,
             ignored: self.ignored.clone(),
             interactive: self.interactive,

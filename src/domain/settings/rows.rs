@@ -100,6 +100,10 @@ impl Settings {
                 }
                 Key::SlurmEnv => (Some(self.slurm_env.value.name().to_owned()), &self.slurm_env.origin),
                 Key::GpuVisibility => (Some(self.gpus.value.name().to_owned()), &self.gpus.origin),
+                Key::HeartbeatHooks => {
+                    let value = if self.heartbeat_hooks.value { "on" } else { "off" };
+                    (Some(value.to_owned()), &self.heartbeat_hooks.origin)
+                }
             }
         };
         Key::ALL

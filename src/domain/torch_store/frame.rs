@@ -1,13 +1,13 @@
 //! Requests in bytes: where one ends, and what it says. Every length is checked before a byte of what it announces is
 //! waited for.
 
-use super::{MOST_FRAME, MOST_KEY, MOST_KEYS, MOST_VALUE};
+use super::{MAGIC, MOST_FRAME, MOST_KEY, MOST_KEYS, MOST_VALUE};
 
 /// Why a connection is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// The first request is not `VALIDATE` with the magic number.
-    #[error("does not speak the store's protocol")]
+    /// It was not taken in, or is closed already.
+    #[error("is no client of this store")]
     Stranger,
     /// There is no such request, or not any more: `VALIDATE` comes once.
     #[error("sent request {0}, which there is not")]
@@ -75,6 +75,40 @@ pub(super) mod code {
     pub(crate) const BARRIER: u8 = 18;
 }
 
+/// How a client numbers its requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// It says `VALIDATE` first.
+    Validated,
+    /// As torch 2.1: it says nothing first, and its numbers are one less, up to `CANCEL_WAIT`. It has none of those behind.
+    Plain,
+}
+
+impl Dialect {
+    /// What the first bytes of a connection tell; `None`: there are too few of them. There is no doubt: with the magic number
+    /// as the beginning of its length, no key of a `SET` in the other dialect is short enough.
+    #[must_use]
+    pub fn of(bytes: &[u8]) -> Option<Self> {
+        let mut hello = [code::VALIDATE; 5];
+        hello[1..].copy_from_slice(&MAGIC.to_le_bytes());
+        let known = bytes.len().min(hello.len());
+        if bytes[..known] != hello[..known] {
+            Some(Self::Plain)
+        } else {
+            (known == hello.len()).then_some(Self::Validated)
+        }
+    }
+
+    /// The code of the request whose first byte this is.
+    fn code(self, first: u8) -> Result<u8, Fault> {
+        let code = match self {
+            Self::Validated => Some(first),
+            Self::Plain => first.checked_add(1).filter(|code| *code <= code::CANCEL_WAIT),
+        };
+        code.ok_or(Fault::unknown(first))
+    }
+}
+
 /// What follows the request's code.
 #[derive(Clone, Copy)]
 enum Strings {
@@ -116,17 +150,27 @@ pub struct Scanner {
     at: u32,
     /// Strings that are still to come.
     left: u32,
+    /// Known with the first request.
+    dialect: Option<Dialect>,
 }
 
 impl Scanner {
+    /// One of a connection of which it is known how it speaks.
+    #[must_use]
+    pub fn of(dialect: Dialect) -> Self {
+        Self { dialect: Some(dialect), ..Self::default() }
+    }
+
     /// The length of the first request, once all of it is there. `bytes` begins where it begins, and is what the last
     /// call had, maybe with more behind it.
     ///
     /// # Errors
     /// The request cannot be one, whatever follows.
     pub fn scan(&mut self, bytes: &[u8]) -> Result<Option<usize>, Fault> {
-        let Some(&opcode) = bytes.first() else { return Ok(None) };
-        let (strings, tail) = shape(opcode).ok_or(Fault::unknown(opcode))?;
+        let Some(&first) = bytes.first() else { return Ok(None) };
+        let Some(dialect) = self.dialect.or_else(|| Dialect::of(bytes)) else { return Ok(None) };
+        self.dialect = Some(dialect);
+        let (strings, tail) = shape(dialect.code(first)?).ok_or(Fault::unknown(first))?;
         if self.at == 0 {
             (self.at, self.left) = match strings {
                 Strings::None => (1, 0),
@@ -169,7 +213,7 @@ impl Scanner {
         if end > bytes.len() {
             return Ok(None);
         }
-        *self = Self::default();
+        *self = Self::of(dialect);
         Ok(Some(end))
     }
 }
@@ -259,8 +303,9 @@ pub enum Request<'a> {
 impl<'a> Request<'a> {
     /// What these bytes say: exactly one request, as [`Scanner`] found it. `None` for anything else.
     #[must_use]
-    pub fn read(bytes: &'a [u8]) -> Option<Self> {
-        let (&opcode, rest) = bytes.split_first()?;
+    pub fn read(bytes: &'a [u8], dialect: Dialect) -> Option<Self> {
+        let (&first, rest) = bytes.split_first()?;
+        let opcode = dialect.code(first).ok()?;
         let mut strings = List { bytes: rest };
         let counted = || rest.get(8..).map(|bytes| List { bytes });
         let four = || rest.get(..4).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());

@@ -3,7 +3,8 @@
 //!
 //! [`frame`] finds requests in bytes, [`state`] answers them, [`seen`] draws from them which ranks are there. A client
 //! sends requests one after the other, without numbers, and reads the replies in the same order; integers are
-//! little-endian. The first request of a connection is `VALIDATE` with the magic number.
+//! little-endian. The first request of a connection is `VALIDATE` with the magic number; clients of torch 2.1 do not have it and
+//! number the others accordingly ([`Dialect`]).
 
 pub mod frame;
 pub mod seen;
@@ -14,10 +15,10 @@ mod model_tests;
 #[cfg(test)]
 mod tests;
 
-pub use frame::{Fault, Request, Scanner};
+pub use frame::{Dialect, Fault, Request, Scanner};
 pub use state::{Conn, Limits, Sink, Store};
 
-/// What a client says first.
+/// What a client says first, but for those of torch 2.1.
 pub const MAGIC: u32 = 0x3c85_f7ce;
 /// In bytes: the longest key.
 pub const MOST_KEY: u64 = 8 << 10;

@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
-use super::frame::{Fault, List, Request};
+use super::frame::{Dialect, Fault, List, Request};
 use super::seen::Seen;
-use super::{MAGIC, MOST_FRAME, NOT_READY, READY, STOP_WAITING, WAIT_CANCELED};
+use super::{MOST_FRAME, NOT_READY, READY, STOP_WAITING, WAIT_CANCELED};
 
 /// A connection, by the number that the driver gave it. A number may be used again after [`Store::disconnect`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,8 +42,8 @@ type Key = Box<[u8]>;
 #[derive(Debug, Default)]
 struct Client {
     open: bool,
-    /// It has said the magic number.
-    valid: bool,
+    /// How it speaks, since its first request.
+    dialect: Option<Dialect>,
     /// Keys that its wait still lacks; 0: it does not wait.
     lacks: u32,
     /// The keys that it was entered for, each once.
@@ -139,12 +139,18 @@ impl Store {
         let client = self.clients.get_mut(conn.0 as usize).filter(|client| client.open);
         let client = client.ok_or(Fault::Stranger)?;
         let first = request.first().copied().unwrap_or_default();
-        let request = Request::read(request).ok_or(Fault::unknown(first))?;
-        if !client.valid {
-            client.valid = matches!(request, Request::Validate { magic } if magic == MAGIC);
-            return if client.valid { Ok(()) } else { Err(Fault::Stranger) };
-        }
-        match request {
+        let dialect = match client.dialect {
+            Some(dialect) => dialect,
+            None => {
+                let dialect = Dialect::of(request).ok_or(Fault::unknown(first))?;
+                client.dialect = Some(dialect);
+                if dialect == Dialect::Validated {
+                    return Ok(());
+                }
+                dialect
+            }
+        };
+        match Request::read(request, dialect).ok_or(Fault::unknown(first))? {
             Request::Validate { .. } => return Err(Fault::unknown(first)),
             Request::Set { key, value } => {
                 self.seen.set(key);

@@ -69,7 +69,7 @@ impl Bed {
     }
 
     pub(super) fn ask(&mut self, conn: u32, request: &[u8]) -> Result<Vec<u8>, Fault> {
-        let mut scanner = Scanner::default();
+        let mut scanner = Scanner::of(Dialect::Validated);
         assert_eq!(scanner.scan(request)?, Some(request.len()), "{request:?}");
         let done = self.store.handle(Conn(conn), HERE, request, &mut self.sent);
         self.store.check();
@@ -283,10 +283,8 @@ fn who_does_not_speak_the_protocol_is_closed() {
         done
     };
     assert_eq!(ask(0, &hello), Err(Fault::Stranger), "no such connection");
-    for first in
-        [request(code::GET, &[b"/k"], &[]), request(code::VALIDATE, &[], &[0; 4]), vec![code::GETNUMKEYS]]
-    {
-        assert_eq!(ask(0, &first), Err(Fault::Stranger));
+    for first in [code::CANCEL_WAIT, code::BARRIER, 200] {
+        assert_eq!(ask(0, &[first]), Err(Fault::Unknown(first)), "not even to torch 2.1");
     }
     assert_eq!(ask(7, &hello), Err(Fault::Stranger));
     let mut bed = Bed::new(1);
@@ -298,9 +296,68 @@ fn who_does_not_speak_the_protocol_is_closed() {
     }
 }
 
+/// Clients of torch 2.1 say no `VALIDATE`, and count from the next one. Both kinds find each other's keys.
+#[test]
+fn clients_of_torch_2_1_number_requests_otherwise() {
+    let mut bed = Bed::new(1);
+    bed.store.connect(Conn(1));
+    let plain = |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        bytes[0] -= 1;
+        bytes
+    };
+    let requests = [
+        request(code::SET, &[b"/k", b"v"], &[]),
+        request(code::COMPARE_SET, &[b"/k", b"v", b"w"], &[]),
+        request(code::GET, &[b"/k"], &[]),
+        add(b"init/", 1),
+        counted(code::CHECK, 1, &[b"/k", b"/none"]),
+        counted(code::WAIT, 1, &[b"/k"]),
+        vec![code::GETNUMKEYS],
+        request(code::APPEND, &[b"/k", b"+"], &[]),
+        counted(code::MULTI_GET, 1, &[b"/k", b"/k"]),
+        counted(code::MULTI_SET, 2, &[b"/l", b"m"]),
+        request(code::DELETE_KEY, &[b"/l"], &[]),
+        counted(code::WAIT, 1, &[b"/none"]),
+        vec![code::CANCEL_WAIT],
+    ];
+    let mut other = Bed::new(1);
+    let mut scanner = Scanner::default();
+    for request in &requests {
+        let old = plain(request);
+        // As it comes at first: in pieces of any length.
+        let whole = (1..=old.len()).find_map(|length| scanner.scan(&old[..length]).transpose());
+        assert_eq!(whole, Some(Ok(old.len())), "{old:?}");
+        bed.store.handle(Conn(1), HERE, &old, &mut bed.sent).unwrap();
+        bed.store.check();
+        let answer = bed.got(1);
+        assert_eq!(answer, other.ask(0, request).unwrap(), "{request:?}");
+        assert_eq!(bed.get(b"/k"), other.get(b"/k"));
+    }
+    // What came later is not there for it.
+    for code in [code::PING, code::QUEUE_LEN, code::BARRIER] {
+        assert_eq!(Scanner::of(Dialect::Plain).scan(&[code]), Err(Fault::Unknown(code)));
+    }
+}
+
+#[test]
+fn how_a_client_speaks_is_known_by_its_first_bytes() {
+    let hello = request(code::VALIDATE, &[], &MAGIC.to_le_bytes());
+    for length in 0..hello.len() {
+        assert_eq!(Dialect::of(&hello[..length]), None);
+        assert_eq!(Scanner::default().scan(&hello[..length]), Ok(None));
+    }
+    assert_eq!(Dialect::of(&hello), Some(Dialect::Validated));
+    // The first request of torch 2.1: it counts itself, or whatever the program begins with.
+    assert_eq!(Dialect::of(&[3, 5, 0, 0]), Some(Dialect::Plain));
+    assert_eq!(Dialect::of(&[0, 2]), Some(Dialect::Plain), "a SET with a key of two bytes");
+    let lie = [&hello[..], &[0; 4]].concat();
+    assert!(u64::from(MAGIC) > MOST_KEY && Scanner::of(Dialect::Plain).scan(&lie).is_err());
+}
+
 #[test]
 fn lengths_are_refused_before_what_they_announce_came() {
-    let scan = |bytes: &[u8]| Scanner::default().scan(bytes);
+    let scan = |bytes: &[u8]| Scanner::of(Dialect::Validated).scan(bytes);
     let announce = |opcode: u8, length: u64| [vec![opcode], length.to_le_bytes().to_vec()].concat();
     assert_eq!(scan(&announce(code::GET, MOST_KEY)), Ok(None));
     assert_eq!(scan(&announce(code::GET, MOST_KEY + 1)), Err(Fault::KeyTooLong(MOST_KEY + 1)));
@@ -446,7 +503,7 @@ proptest! {
         let pieces = cuts.iter().map(|cut| scanner.scan(&bytes[..*cut])).find(|found| *found != Ok(None));
         prop_assert_eq!(pieces.unwrap_or(Ok(None)), whole);
         if let Ok(Some(length)) = whole {
-            prop_assert!(Request::read(&bytes[..length]).is_some());
+            prop_assert!(Request::read(&bytes[..length], Dialect::of(&bytes).unwrap()).is_some());
         }
     }
 
@@ -464,5 +521,49 @@ proptest! {
             }
             bed.store.check();
         }
+    }
+
+    /// Ranks of NCCL count themselves, and none of their keys ends with a rank: how many came from each node is known, and
+    /// nobody is named who may be there.
+    #[test]
+    fn ranks_without_numbers(came in prop::collection::vec((1_u32..5, 0_u32..6), 1..5), barrier in any::<bool>()) {
+        let at = |node: usize| IpAddr::from([10, 0, 0, u8::try_from(node).unwrap()]);
+        let mut first = 0;
+        let places: Vec<Place> = came.iter().enumerate().map(|(node, (nproc, _))| {
+            first += nproc;
+            Place { node: NodeName::new(format!("n{node}")), addresses: vec![at(node)], first: Rank(first - nproc), nproc: *nproc }
+        }).collect();
+        let mut store = Store::new(Limits::default(), first);
+        let mut conn = 0;
+        let mut there = Vec::new();
+        for (node, (nproc, joins)) in came.iter().enumerate() {
+            let joins = *joins.min(nproc);
+            there.push(joins);
+            for rank in 0..joins {
+                let (peer, mut sent) = (at(node), Sent::default());
+                store.connect(Conn(conn));
+                let id = format!("/default_pg/0//cuda//{}", conn % 3);
+                let mut asks = vec![
+                    request(code::VALIDATE, &[], &MAGIC.to_le_bytes()),
+                    add(b"init/", 1),
+                    request(code::SET, &[id.as_bytes(), b"id"], &[]),
+                ];
+                if barrier && rank % 2 == 0 {
+                    asks.push(add(b"/default_pg/store_based_barrier_key:0", 1));
+                }
+                for bytes in asks {
+                    store.handle(Conn(conn), peer, &bytes, &mut sent).unwrap();
+                }
+                conn += 1;
+            }
+        }
+        let reach = store.seen().reach(&places);
+        prop_assert_eq!((reach.there, reach.world), (conn, first));
+        // Of one node alone every address is its own; what came from others of its addresses counts there.
+        let gaps: Vec<(Option<NodeName>, Rank, u32, u32)> =
+            reach.gaps.iter().map(|gap| (gap.node.clone(), gap.first, gap.of, gap.there)).collect();
+        let expected: Vec<_> = places.iter().zip(&there).filter(|(place, there)| place.nproc > **there)
+            .map(|(place, there)| (Some(place.node.clone()), place.first, place.nproc, *there)).collect();
+        prop_assert_eq!(gaps, expected);
     }
 }

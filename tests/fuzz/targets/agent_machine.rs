@@ -210,6 +210,7 @@ fn run(input: &[u8]) -> u64 {
                 summary: String::new(),
                 words: String::new(),
                 recorded: None,
+        evidence: Default::default(),
             }),
             Step::Survive(count) => bed.survive = count,
             Step::Refuse(yes) => bed.refuse = yes,

@@ -127,6 +127,7 @@ fn end(local: u32, exit: ExitKind, ours: bool) -> ExitReport {
         summary: "ValueError: x in t.py:1".into(),
         words: "Traceback".into(),
         recorded: None,
+        evidence: Default::default(),
     }
 }
 

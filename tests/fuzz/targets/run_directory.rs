@@ -59,6 +59,8 @@ fn seeds() -> Vec<Vec<u8>> {
         nodes: vec![],
         agent_process: None,
         rank_processes: vec![],
+        reach: None,
+        ranks: vec![],
     };
     let hint = Hint {
         v: HINT_VERSION,

@@ -65,6 +65,9 @@ fn seeds() -> Vec<Vec<u8>> {
         part(1, &[&hello[..], &requests[0], &requests[2]].concat()),
         part(0, &[1, 255, 255, 255, 255, 255, 255, 255, 255]),
     ];
+    // As torch 2.1 speaks.
+    let old = requests[..12].iter().map(|request| [&[request[0] - 1], &request[1..]].concat());
+    seeds.extend(old.map(|request| [part(1, &request), part(1, &request)].concat()));
     seeds.extend(requests.iter().map(|request| [greeted.clone(), part(3, request), part(2, request)].concat()));
     seeds
 }

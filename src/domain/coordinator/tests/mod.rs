@@ -18,6 +18,7 @@ mod blame;
 mod deciding;
 mod doubt;
 mod elastic;
+mod hang;
 mod members;
 mod proof;
 mod scale;
@@ -289,6 +290,7 @@ pub(super) fn report(local: u32, exit: ExitKind, summary: &str) -> ExitReport {
         summary: summary.into(),
         words: String::new(),
         recorded: None,
+        evidence: Default::default(),
     }
 }
 

@@ -168,6 +168,8 @@ impl World {
                 let task = Task::ToCoordinator(id, Box::new(frame));
                 self.send(node, true, Ev::Task(0, conn.lead, Thread::Control, task));
             }
+            // Stores of ranks are not simulated.
+            agent::Effect::StoreOver { .. } => {}
             agent::Effect::Reach { node: target, .. } => self.try_reach(node, target),
             agent::Effect::Probe { name } => {
                 let won = self.probes.insert(name.clone());

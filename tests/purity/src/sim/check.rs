@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::node::PEER_LOST_WORDS;
 use super::world::{MS, Ns, Seat, World};
+use crate::domain::exit::ExitKind;
 use crate::domain::guardian::NO_GRANT;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Rank, Seq};
 use crate::domain::ledger::Ledger;
@@ -229,7 +230,7 @@ impl World {
                     if broke.charged && !self.check.charged.insert(broke.attempt) {
                         self.fail("failure_charged_once", format!("attempt {} in {seq}", broke.attempt));
                     }
-                    let first = broke.first_failure.as_ref().map(|f| f.rank);
+                    let first = broke.first_failure.as_ref().map(|f| (f.rank, &f.exit));
                     self.check_blame(seq, broke.attempt, first, broke.charged);
                     self.check_victim(seq, broke.first_failure.as_ref(), &broke.lost);
                 }
@@ -240,7 +241,7 @@ impl World {
                     let detail = format!("two incidents for attempt {}", incident.attempt);
                     self.fail("failure_charged_once", detail);
                 }
-                let first = incident.first_failure.as_ref().map(|f| f.rank);
+                let first = incident.first_failure.as_ref().map(|f| (f.rank, &f.exit));
                 self.check_blame(seq, incident.attempt, first, first.is_some());
                 self.check_victim(seq, incident.first_failure.as_ref(), &incident.lost);
             }
@@ -269,14 +270,15 @@ impl World {
     }
 
     /// What we kill is no evidence.
-    fn check_blame(&mut self, seq: Seq, attempt: Attempt, first: Option<Rank>, charged: bool) {
-        let Some(rank) = first else {
+    fn check_blame(&mut self, seq: Seq, attempt: Attempt, first: Option<(Rank, &ExitKind)>, charged: bool) {
+        let Some((rank, exit)) = first else {
             if charged {
                 self.fail("failure_charged_once", format!("record {seq} charges nobody's failure"));
             }
             return;
         };
-        if !self.check.failed.contains(&(attempt, rank)) {
+        // One that did not advance lived until it was ended for it; that it was stopped is looked at elsewhere.
+        if *exit != ExitKind::Hung && !self.check.failed.contains(&(attempt, rank)) {
             let detail = format!("record {seq} blames rank {rank} of attempt {attempt}, which we stopped");
             self.fail("own_kills_are_no_evidence", detail);
         }
