@@ -75,7 +75,7 @@ impl ExitReport {
             // Who aborts tells why; the other signals strike.
             Some(Class::Root) => match self.exit {
                 ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } | ExitKind::Code(_) | ExitKind::Lost => Standing::Own,
-                ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } => Standing::Struck,
+                ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } | ExitKind::Hung => Standing::Struck,
             },
             Some(Class::Confirms | Class::Chatter) | None => told,
         }

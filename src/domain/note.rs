@@ -111,6 +111,9 @@ pub enum Note {
         first: FirstFailure,
         /// Ranks that are stopped because of it.
         stopped: u32,
+        /// How far the same failure goes, in words; empty: no further.
+        #[serde(default)]
+        spread: String,
     },
     /// The agent of a node died and was started again; its ranks are gone.
     AgentReturned {

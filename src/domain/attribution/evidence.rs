@@ -217,7 +217,7 @@ fn choose(
     let row = |place, number| rules::for_number(place, number).and_then(|rule| Chosen::of(rule, ""));
     let own = || rules::by_id("exception").filter(|_| !spoken.headline.is_empty());
     match exit {
-        ExitKind::Lost => None,
+        ExitKind::Lost | ExitKind::Hung => None,
         ExitKind::NeverStarted { errno, .. } => row(Place::Errno, u32::try_from(*errno).unwrap_or(0)),
         ExitKind::Signal { no: SIGKILL, .. } if facts.oom.is_some() => {
             rules::by_id("oom-counter").and_then(|rule| Chosen::of(rule, ""))

@@ -459,7 +459,10 @@ impl Coordinator {
             (_, Some(first)) => {
                 let ranks = self.ledger.world().map_or(0, |w| rendezvous::world_size(&w.members));
                 let stopped = ranks.saturating_sub(1);
-                out.note(Note::RankFailed { attempt, incident, first: first.clone(), stopped });
+                let spread = self.breaking.as_ref().filter(|broke| broke.found.deterministic);
+                let spread = spread.and_then(|b| b.found.reasons.iter().find(|r| r.starts_with("the same on ")));
+                let spread = spread.cloned().unwrap_or_default();
+                out.note(Note::RankFailed { attempt, incident, first: first.clone(), stopped, spread });
             }
             (What::Gone(node), None) => {
                 out.note(Note::AgentReturned { node: node.clone(), attempt, incident });

@@ -119,13 +119,13 @@ fn ceiling(ledger: &Ledger, broken: &Broken<'_>, progress: Progress) -> Option<S
     if counts.without >= WITHOUT {
         let best = ledger.history().best.max(broken.reached.at_step());
         let beyond = best.map_or_else(String::new, |step| format!(" beyond step {step}"));
-        return Some(format!("{WITHOUT} attempts in a row made no progress{beyond}"));
+        return Some(format!("{WITHOUT} attempts in a row made no progress{beyond} (change: --max-restarts)"));
     }
     if counts.early >= EARLY {
         return Some(format!(
-            "{EARLY} attempts in a row ended before their first step or within 5 min of it, and no progress is known"
+            "{EARLY} attempts in a row ended before their first step or within 5 min of it, and no progress is known (change: --max-restarts)"
         ));
     }
     (counts.without.saturating_add(counts.unknown) >= UNKNOWN)
-        .then(|| format!("{UNKNOWN} attempts in a row have failed, and no progress is known"))
+        .then(|| format!("{UNKNOWN} attempts in a row have failed, and no progress is known (change: --max-restarts)"))
 }
