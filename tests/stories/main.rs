@@ -16,6 +16,8 @@ mod console;
 mod error_files;
 mod inspecting;
 mod machines;
+mod orders;
+mod policy;
 mod refusals;
 mod signals;
 mod strangers;

@@ -55,6 +55,8 @@ pub enum Key {
     JoinTimeout,
     /// With MIN:MAX: how long MIN nodes wait for more.
     LastCall,
+    /// How long is waited before a restart after the second failure at one point.
+    RestartBackoff,
     /// How long a run goes on without its store.
     StoreTimeout,
     /// How long ranks may run without a word from the coordinator.
@@ -105,7 +107,7 @@ pub enum Key {
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 49] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -132,6 +134,7 @@ impl Key {
         Self::JoinTimeout,
         Self::LastCall,
         Self::StoreTimeout,
+        Self::RestartBackoff,
         Self::HeartbeatTimeout,
         Self::PhaseTimeout,
         Self::HangAction,
@@ -186,6 +189,7 @@ impl Key {
             Self::JoinTimeout => "join-timeout",
             Self::LastCall => "last-call",
             Self::StoreTimeout => "store-timeout",
+            Self::RestartBackoff => "restart-backoff",
             Self::Grant => "grant",
             Self::LocalAddr => "local-addr",
             Self::RdzvStore => "rdzv-store",
@@ -243,6 +247,7 @@ impl Key {
             Self::JoinTimeout => &[env::RELIGHT_JOIN_TIMEOUT],
             Self::LastCall => &[env::RELIGHT_LAST_CALL],
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
+            Self::RestartBackoff => &[env::RELIGHT_RESTART_BACKOFF],
             Self::Grant => &[env::RELIGHT_GRANT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
             Self::RdzvStore => &[env::RELIGHT_RDZV_STORE],
