@@ -49,6 +49,10 @@ the value of TORCHELASTIC_RESTART_COUNT, `*` is every attempt, the default is 0.
     write=FILE        writes to this file once, however long that takes, then goes on
     slow=SECONDS      sleeps once, then goes on
     nofile[=N]        lowers the limit of open files to N (64) and opens files until that fails
+    late[=SECONDS]    closes its connections, raises RuntimeError and takes 1 s to end
+    memory[=MIB]      takes memory, 1024 MiB in all
+    shm[=MIB]         fills a file in /dev/shm, 64 MiB in all (SIGBUS where there is less room)
+    terminate=TEXT    aborts as C++ does of an exception that nobody catches
     import-crash      fails with ImportError while the script is loaded, before anything else (STEP is ignored)
 """
 
@@ -554,6 +558,42 @@ def fault_write(value, _log):
         file.write(b"x" * 4096)
 
 
+def fault_late(value, _log):
+    # Its peers lose their connections now; its own words come, and then it takes its time to end.
+    import atexit
+
+    os.closerange(3, 256)
+    atexit.register(time.sleep, float(value or 1))
+    raise RuntimeError("late words of rank %d" % RANK)
+
+
+def fault_memory(value, _log):
+    held = []
+    for _ in range(int(value or 1024)):
+        held.append(bytearray(os.urandom(4096) * 256))
+    raise RuntimeError("there was room for %d MiB" % len(held))
+
+
+def fault_shm(value, _log):
+    import mmap
+
+    no_core()
+    fd = os.open("/dev/shm/toy-%d" % os.getpid(), os.O_RDWR | os.O_CREAT, 0o600)
+    size = int(value or 64) << 20
+    os.ftruncate(fd, size)
+    memory = mmap.mmap(fd, size)
+    for at in range(0, size, mmap.PAGESIZE):
+        memory[at] = 1
+
+
+def fault_terminate(value, _log):
+    # As C++ ends of an exception that nobody catches.
+    no_core()
+    text = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  %s\n"
+    os.write(2, (text % value).encode())
+    os.abort()
+
+
 def fault_grandchildren(_value, log):
     reader, writer = os.pipe()
     for kind in ("plain", "setsid", "orphan"):
@@ -617,6 +657,10 @@ FAULTS = {
     "nofile": fault_nofile,
     "flood": fault_flood,
     "write": fault_write,
+    "late": fault_late,
+    "memory": fault_memory,
+    "shm": fault_shm,
+    "terminate": fault_terminate,
     "grandchildren": fault_grandchildren,
     "import-crash": None,
 }
@@ -652,11 +696,18 @@ def parse(argv):
     parser.add_argument("--global-batch", type=int, default=0, metavar="N", help="samples of a step, shared by all ranks")
     parser.add_argument("--log", default="", metavar="FILE", help="commit log")
     parser.add_argument("--fault", action="append", default=[], type=fault, metavar="KIND:RANK:STEP[:ATTEMPT]")
+    parser.add_argument("--beat", action="store_true", help="say each step on the heartbeat board (import relight)")
     parser.add_argument("--connect-timeout", type=float, default=60, metavar="SEC")
     parser.add_argument("--quiet", action="store_true", help="no line per step")
     parser.add_argument("--world", type=int, default=WORLD, help="with --print-hash-only (default: WORLD_SIZE)")
     parser.add_argument("--print-hash-only", action="store_true", help="print the final hash and end")
     return parser.parse_args(argv)
+
+
+def beating():
+    import relight
+
+    return relight.heartbeat
 
 
 def train(args, log):
@@ -670,8 +721,10 @@ def train(args, log):
     log.event("resume", step=step)
     if RANK == 0:
         print("attempt %d: %d ranks, resuming behind step %d of %d" % (ATTEMPT, WORLD, step, args.steps), flush=True)
+    beat = beating() if args.beat else lambda step: None
     while step < args.steps:
         step += 1
+        beat(step)
         if args.step_time > 0:
             time.sleep(args.step_time)
         suffer(args.fault, step, log)

@@ -244,7 +244,13 @@ mod tests {
 
     fn note(at_s: u64) -> Option<ErrorNote> {
         let headline = "ValueError: x".to_owned();
-        Some(ErrorNote { headline, place: "t.py:1".into(), text: "text".into(), at_s: Some(at_s), ..ErrorNote::default() })
+        Some(ErrorNote {
+            headline,
+            place: "t.py:1".into(),
+            text: "text".into(),
+            at_s: Some(at_s),
+            ..ErrorNote::default()
+        })
     }
 
     fn told(ends: &mut Ends) -> Vec<(u32, String)> {

@@ -73,7 +73,8 @@ impl<H: Hooks> Driver<H> {
         let Some(inspection) = self.looks.inspection.as_mut().filter(|i| due(i)) else { return };
         let stuck = |facts: &ProcessFacts| facts.state == Some('D');
         if inspection.glance.iter().any(stuck) {
-            for (facts, rank) in inspection.glance.iter_mut().zip(&inspection.ranks).filter(|(f, _)| stuck(f)) {
+            for (facts, rank) in inspection.glance.iter_mut().zip(&inspection.ranks).filter(|(f, _)| stuck(f))
+            {
                 *facts = facts::glance(number(rank.pid));
             }
             self.tell_glance(stuck);

@@ -6,8 +6,8 @@
 pub mod driver;
 mod ends;
 mod events;
-mod measured;
 mod liveness;
+mod measured;
 pub mod processes;
 mod rendezvous;
 mod start;

@@ -6,6 +6,7 @@ use clap::CommandFactory as _;
 
 use super::flags::{Cli, Generated};
 use super::torchrun;
+use crate::domain::attribution::rules;
 use crate::domain::{env, exit_code};
 
 /// The generated text.
@@ -16,6 +17,7 @@ pub fn text(what: Generated) -> String {
         Generated::ExitCodes => exit_code::markdown(),
         Generated::Cli => cli(),
         Generated::Torchrun => torchrun::markdown(),
+        Generated::Attribution => rules::markdown(),
     }
 }
 

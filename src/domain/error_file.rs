@@ -140,9 +140,13 @@ impl Raw {
             Kind::Silent if line.is_empty() => return None,
             Kind::Silent => ErrorNote { headline: line, text: first, at_s, ..ErrorNote::default() },
             // A message of a library's own says more than the last line of something else.
-            Kind::Traceback => {
-                ErrorNote { headline: said.headline, place: said.place, frame: said.frame, text: said.text, at_s }
-            }
+            Kind::Traceback => ErrorNote {
+                headline: said.headline,
+                place: said.place,
+                frame: said.frame,
+                text: said.text,
+                at_s,
+            },
             _ => {
                 let headline = if line.is_empty() { said.headline } else { line };
                 ErrorNote { headline, text: said.text, at_s, ..ErrorNote::default() }

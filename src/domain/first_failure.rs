@@ -68,17 +68,28 @@ impl ExitReport {
     /// How likely it is the root: by the table of what failures look like, else by the words for a lost peer.
     #[must_use]
     pub fn standing(&self) -> Standing {
-        let told = Standing::of(&self.exit, &self.summary, &self.words);
         match self.evidence.class {
             Some(Class::Cascade) => Standing::PeerLost,
-            Some(Class::Root) if self.evidence.row().is_some_and(|rule| rule.hints.decisive) => Standing::Broken,
+            Some(Class::Root) if self.evidence.row().is_some_and(|rule| rule.hints.decisive) => {
+                Standing::Broken
+            }
             // Who aborts tells why; the other signals strike.
             Some(Class::Root) => match self.exit {
-                ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } | ExitKind::Code(_) | ExitKind::Lost => Standing::Own,
+                ExitKind::Signal { no: SIGABRT | SIGPIPE, .. } | ExitKind::Code(_) | ExitKind::Lost => {
+                    Standing::Own
+                }
                 ExitKind::Signal { .. } | ExitKind::NeverStarted { .. } | ExitKind::Hung => Standing::Struck,
             },
-            Some(Class::Confirms | Class::Chatter) | None => told,
+            Some(Class::Confirms | Class::Chatter) | None => {
+                Standing::of(&self.exit, &self.summary, &self.words)
+            }
         }
+    }
+
+    /// It may be the first failure where one that lost its peer would be it otherwise.
+    #[must_use]
+    pub fn may_be_first(&self) -> bool {
+        !self.ours && (self.exit.is_success() || self.standing() != Standing::PeerLost)
     }
 
     /// When it failed, for an end at `at`: by its own error file, else when it ended.

@@ -322,7 +322,15 @@ fn traceback<'a>(lines: &[&'a str]) -> Option<Found<'a>> {
     let last = chain.last()?;
     let (start, end, headline) = (last.start, last.end, last.headline.trim().to_owned());
     let text = chain.into_iter().flat_map(|b| b.text).collect();
-    Some(Found { kind: Kind::Traceback, start, end, headline, text, place: String::new(), frame: String::new() })
+    Some(Found {
+        kind: Kind::Traceback,
+        start,
+        end,
+        headline,
+        text,
+        place: String::new(),
+        frame: String::new(),
+    })
 }
 
 /// The block whose header is on line `at` from `column` on; `None` if no exception follows.
@@ -497,7 +505,15 @@ fn terminate<'a>(lines: &[&'a str]) -> Option<Found<'a>> {
         }
         end += 1;
     }
-    Some(Found { kind: Kind::Terminate, start, end, headline, text, place: String::new(), frame: String::new() })
+    Some(Found {
+        kind: Kind::Terminate,
+        start,
+        end,
+        headline,
+        text,
+        place: String::new(),
+        frame: String::new(),
+    })
 }
 
 fn fatal<'a>(lines: &[&'a str]) -> Option<Found<'a>> {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::board::Request;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::liveness::limits::Place;
 use super::record::{Decision, FirstFailure, Ordered};
@@ -557,6 +558,22 @@ pub enum Note {
     TakenOut {
         /// Why.
         why: String,
+    },
+    /// Checks of a node found something.
+    Unhealthy {
+        /// The node.
+        node: NodeName,
+        /// What did not simply pass.
+        results: Vec<CheckResult>,
+    },
+    /// Nodes fail a check and are taken all the same.
+    NoneBlamed {
+        /// They.
+        nodes: Vec<NodeName>,
+        /// Of so many.
+        of: u32,
+        /// Too many fail together; else nobody could take their place.
+        together: bool,
     },
 }
 

@@ -136,7 +136,8 @@ fn order(order: &Order) -> String {
 }
 
 fn limits(learned: &Learned) -> String {
-    let each = [("a step", learned.step), ("an evaluation", learned.eval), ("a checkpoint", learned.checkpoint)];
+    let each =
+        [("a step", learned.step), ("an evaluation", learned.eval), ("a checkpoint", learned.checkpoint)];
     let known = each.iter().filter_map(|(what, usual)| {
         let usual = usual.as_ref()?;
         Some(format!("{what} takes {}, 99 of 100 at most {}", ms(usual.median_ms), ms(usual.p99_ms)))

@@ -35,7 +35,12 @@ pub(super) fn files(collected: &Collected) -> [(&'static str, Vec<u8>); 3] {
     let boards: Vec<BoardRow<'_>> = collected
         .ranks
         .iter()
-        .map(|(rank, node, e)| BoardRow { rank: *rank, node, silent_ms: e.silent_ms, page: e.sample.as_ref() })
+        .map(|(rank, node, e)| BoardRow {
+            rank: *rank,
+            node,
+            silent_ms: e.silent_ms,
+            page: e.sample.as_ref(),
+        })
         .collect();
     let processes: Vec<ProcessRow<'_>> = collected
         .ranks
@@ -73,7 +78,11 @@ fn stacks(collected: &Collected) -> String {
             text.push_str("… more ranks are left out\n");
             break;
         }
-        text.push_str(&format!("=== rank {rank} ({node}), pid {}: {from}\n{}\n\n", evidence.before.pid, words.trim_end()));
+        text.push_str(&format!(
+            "=== rank {rank} ({node}), pid {}: {from}\n{}\n\n",
+            evidence.before.pid,
+            words.trim_end()
+        ));
     }
     text
 }

@@ -187,7 +187,8 @@ impl State {
             return;
         }
         // Steps go on all the time: nobody reads them that often.
-        let calm = |last: &Status| now.saturating_sub(last.wall_ms) < STEPS_MS && status.is_but_for_ranks(last);
+        let calm =
+            |last: &Status| now.saturating_sub(last.wall_ms) < STEPS_MS && status.is_but_for_ranks(last);
         if self.last.as_ref().is_some_and(calm) {
             return;
         }

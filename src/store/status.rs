@@ -135,7 +135,8 @@ impl Status {
     /// The same as another one, but for where ranks are.
     #[must_use]
     pub fn is_but_for_ranks(&self, other: &Self) -> bool {
-        Self { ranks: Vec::new(), wall_ms: 0, ..self.clone() } == Self { ranks: Vec::new(), wall_ms: 0, ..other.clone() }
+        Self { ranks: Vec::new(), wall_ms: 0, ..self.clone() }
+            == Self { ranks: Vec::new(), wall_ms: 0, ..other.clone() }
     }
 
     /// The bytes of `status.json`.

@@ -46,7 +46,8 @@ impl MemoryGroup {
             for (root, mount) in mount {
                 let Some(path) = path else { continue };
                 // In a container the hierarchy may be mounted from the container's own group on.
-                let below = path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path).trim_start_matches('/');
+                let below =
+                    path.strip_prefix(root.trim_end_matches('/')).unwrap_or(path).trim_start_matches('/');
                 let mount = PathBuf::from(mount);
                 found.push(Self { dir: mount.join(below), mount, version });
             }
@@ -75,7 +76,8 @@ impl MemoryGroup {
             Version::Two => "memory.max",
         };
         let levels = self.dir.ancestors().take_while(|dir| dir.starts_with(&self.mount));
-        let limits = levels.filter_map(|dir| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok());
+        let limits =
+            levels.filter_map(|dir| fs::read_to_string(dir.join(file)).ok()?.trim().parse::<u64>().ok());
         limits.filter(|limit| *limit < NONE).min()
     }
 }

@@ -6,8 +6,8 @@
 
 pub mod addresses;
 pub mod capability;
-pub mod cgroup;
 pub mod capture;
+pub mod cgroup;
 pub mod clock;
 pub mod dirs;
 pub mod epoll;

@@ -14,6 +14,7 @@ fn documentation_is_what_the_program_says() {
         ("exit-codes.md", "exit-codes", Generated::ExitCodes),
         ("cli.md", "cli", Generated::Cli),
         ("torchrun.md", "torchrun", Generated::Torchrun),
+        ("attribution.md", "attribution", Generated::Attribution),
     ] {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs").join(name);
         let page = fs::read_to_string(&path).unwrap();

@@ -22,7 +22,11 @@ fn play(scene: &Scene, options: &[&str], fault: &str) -> Ended {
 fn ends(ended: &Ended, restarts: usize) {
     let said = &ended.stderr;
     assert_eq!(ended.code, 0, "{}\n{said}", ended.stdout);
-    assert_eq!(said.matches("restarting (change: --hang-action, --heartbeat-timeout)").count(), restarts, "{said}");
+    assert_eq!(
+        said.matches("restarting (change: --hang-action, --heartbeat-timeout)").count(),
+        restarts,
+        "{said}"
+    );
 }
 
 /// A hang with an explicit limit: what people read, and what is kept.

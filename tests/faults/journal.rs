@@ -38,6 +38,8 @@ pub struct Journal {
     pub attempts: Vec<Attempt>,
     /// First failures of the settled verdicts, in order.
     pub verdicts: Vec<Option<FirstFailure>>,
+    /// Whose fault they were, in order.
+    pub found: Vec<Value>,
     /// Code of the last `end`.
     pub end_code: Option<u64>,
 }
@@ -47,7 +49,8 @@ impl Journal {
     pub fn read(run_dir: &Path, id: &str) -> Self {
         let mut files = record_files(run_dir, id);
         files.sort();
-        let mut journal = Self { attempts: Vec::new(), verdicts: Vec::new(), end_code: None };
+        let mut journal =
+            Self { attempts: Vec::new(), verdicts: Vec::new(), found: Vec::new(), end_code: None };
         for (at, file) in files.iter().enumerate() {
             let text = fs::read(file).expect("a record can be read");
             let record: Value = serde_json::from_slice(&text)
@@ -74,7 +77,10 @@ impl Journal {
                     first_failure: first_failure(&incident["first_failure"]),
                 });
             }
-            "incident" => self.verdicts.push(first_failure(&body["first_failure"])),
+            "incident" => {
+                self.verdicts.push(first_failure(&body["first_failure"]));
+                self.found.push(body["verdict"].clone());
+            }
             "end" => self.end_code = body["code"].as_u64(),
             _ => {}
         }

@@ -37,6 +37,7 @@ targets! {
     journal,
     last_words,
     log_pump,
+    patterns,
     run_directory,
     slurm_env,
     stack_parser,

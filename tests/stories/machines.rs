@@ -3,8 +3,10 @@
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use serde_json::{Value, json};
 
 use crate::support::leftovers;
 use crate::support::relight::{Ended, RelightCommand, Running, Scene};
@@ -139,6 +141,53 @@ while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.02)";
     assert_eq!((first.code, second.code), (0, 0), "{}\n--\n{}", first.stderr, second.stderr);
     assert_eq!(lines(&said), ["0 2 0 0", "0 2 0 1", "1 2 1 0", "1 2 1 1"]);
     assert!(first.stderr.contains("rank 1 (b)"), "{}", first.stderr);
+    leftovers::assert_none(&one.scene);
+    leftovers::assert_none(&two.scene);
+}
+
+/// The verdicts in the journals below a folder.
+fn verdicts(folder: &Path, found: &mut Vec<Value>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            verdicts(&path, found);
+        } else if path.parent().is_some_and(|dir| dir.ends_with("journal")) {
+            let record: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap_or_default();
+            found.extend(record["body"]["incident"].get("verdict").cloned());
+        }
+    }
+}
+
+/// Scenario 12: whoever ends all ranks of a machine at once, it is the machine's.
+#[test]
+fn ranks_of_a_machine_that_end_together_are_one_cause() {
+    let (one, two) = (Machine::new(), Machine::new());
+    let said = one.scene.path("exp").join("said");
+    let port = free_port();
+    let script = "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0':
+    while open(sys.argv[1]).read().count('\\n') < 4: time.sleep(0.02)
+    if os.environ['GROUP_RANK'] == '1': os.kill(os.getpid(), 9)
+    time.sleep(600)";
+    let run = |machine: &Machine, name: &str, rank: &str| {
+        let options = [
+            "--nnodes=2",
+            "--nproc-per-node=2",
+            "--max-restarts=1",
+            "--node-rank",
+            rank,
+            "--master-addr=127.0.0.1",
+            "--master-port",
+            port.as_str(),
+        ];
+        machine.run(name, &options, script, &said).spawn()
+    };
+    let second = run(&two, "b", "1");
+    let (first, second) = both(run(&one, "a", "0"), second);
+    assert_eq!((first.code, second.code), (0, 0), "{}\n--\n{}", first.stderr, second.stderr);
+    let mut found = Vec::new();
+    verdicts(&one.scene.path(""), &mut found);
+    assert_eq!(found.len(), 1, "{found:#?}\n{}", first.stderr);
+    assert_eq!((&found[0]["nodes"], &found[0]["culprits"]), (&json!(["b"]), &json!([])), "{found:#?}");
     leftovers::assert_none(&one.scene);
     leftovers::assert_none(&two.scene);
 }

@@ -73,7 +73,8 @@ impl Agent {
 
     /// The coordinator wants to know what ranks do.
     pub(super) fn inspect(&mut self, attempt: Attempt, id: u64, out: &mut Outbox<Effect>) {
-        let team = self.team.as_ref().filter(|t| t.attempt == attempt && matches!(self.phase, Phase::Running));
+        let team =
+            self.team.as_ref().filter(|t| t.attempt == attempt && matches!(self.phase, Phase::Running));
         if team.is_none() {
             return out.note(Note::Dropped { stale: Stale::Attempt });
         }
@@ -95,7 +96,8 @@ impl Agent {
         };
         ranks.retain(|e| team.ranks.get(&e.local_rank).is_some_and(|l| matches!(l.life, Life::Alive)));
         let world = self.ledger.world().map_or(0, |w| w.members.iter().map(|m| m.nproc as usize).sum());
-        let most = (MOST_TEXT / ranks.len().max(1)).min(if world > FEW { MOST_OF_ONE / 8 } else { MOST_OF_ONE });
+        let most =
+            (MOST_TEXT / ranks.len().max(1)).min(if world > FEW { MOST_OF_ONE / 8 } else { MOST_OF_ONE });
         for evidence in &mut ranks {
             (evidence.silent_ms, evidence.sample) = self.watch.of(evidence.local_rank);
             if let Some(stack) = &mut evidence.stack {

@@ -171,7 +171,8 @@ pub fn xid(line: &[u8]) -> Option<u32> {
 /// 154 says in words what the driver asks for, and that is sometimes nothing.
 fn of_xid(number: u32, line: &[u8]) -> Option<&'static Rule<'static>> {
     const ACTION: u32 = 154;
-    let nothing = || String::from_utf8_lossy(line).contains("(None)");
+    let nothing =
+        || String::from_utf8_lossy(line).rsplit(" to ").next().is_some_and(|to| to.contains("(None)"));
     if number == ACTION && nothing() {
         return rules::by_id("xid-note");
     }

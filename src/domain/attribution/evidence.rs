@@ -2,11 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::errno::errno_name;
+use super::super::exit::{ExitKind, signal_name};
 use super::engine::{Engine, Hit, engine};
 use super::fingerprint::{addresses, entity, fingerprint};
 use super::rules::{self, Class, Place, Rule};
-use super::super::errno::errno_name;
-use super::super::exit::{ExitKind, signal_name};
 
 /// How many bytes from the end of a stream a line belongs to what its program died of.
 pub const NEAR: usize = 8 << 10;
@@ -82,14 +82,19 @@ impl Evidence {
     /// What explains an end without words of its own; empty where that is only how it ended.
     #[must_use]
     pub fn explains(&self) -> String {
-        let told = |rule: &&Rule<'_>| matches!(rule.place, Place::Fact | Place::Text) && rule.class == Class::Root;
+        let told =
+            |rule: &&Rule<'_>| matches!(rule.place, Place::Fact | Place::Text) && rule.class == Class::Root;
         self.row().filter(told).map(|_| self.cause()).unwrap_or_default()
     }
 
     /// What it died of, in a few words.
     #[must_use]
     pub fn cause(&self) -> String {
-        if self.cause.is_empty() { self.row().map_or("", |rule| rule.cause).to_owned() } else { self.cause.clone() }
+        if self.cause.is_empty() {
+            self.row().map_or("", |rule| rule.cause).to_owned()
+        } else {
+            self.cause.clone()
+        }
     }
 }
 
@@ -153,11 +158,8 @@ pub fn weigh(exit: &ExitKind, spoken: &Spoken<'_>, seen: &[Sighting], facts: Fac
         evidence.fingerprint = print(rule, exit, spoken, &evidence.line);
     }
     let others = seen.iter().filter(|s| s.rule.id != evidence.rule && s.rule.class != Class::Chatter);
-    let finding = |s: &Sighting| Finding {
-        rule: s.rule.id.to_owned(),
-        line: s.line.clone(),
-        entity: entity(&s.line),
-    };
+    let finding =
+        |s: &Sighting| Finding { rule: s.rule.id.to_owned(), line: s.line.clone(), entity: entity(&s.line) };
     let mut others: Vec<&Sighting> = others.collect();
     others.sort_by_key(|s| (!s.rule.hints.decisive, !s.near, s.rule.class));
     evidence.last = !spoken.headline.is_empty() && spoken.last;
@@ -234,7 +236,13 @@ fn choose(
         ExitKind::Signal { no: no @ (SIGKILL | SIGBUS), .. } => broken()
             .or_else(|| near(&|rule| rule.owner == super::Owner::Memory))
             .or_else(|| row(Place::Signal, u32::from(*no))),
-        ExitKind::Signal { no, .. } => broken().or_else(|| row(Place::Signal, u32::from(*no))),
+        ExitKind::Signal { no, .. } => {
+            let struck = row(Place::Signal, u32::from(*no));
+            // Who was asked to end while it was on its way out had a reason of its own.
+            let leaving = spoken.last && struck.as_ref().is_some_and(|c| c.rule.class == Class::Confirms);
+            let own = || said().or_else(|| own().and_then(|rule| Chosen::of(rule, spoken.headline)));
+            broken().or_else(|| leaving.then(own).flatten()).or(struck)
+        }
         ExitKind::Code(0) => row(Place::Code, 0),
         ExitKind::Code(code) => broken()
             .or_else(said)

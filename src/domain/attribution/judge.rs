@@ -115,10 +115,13 @@ struct Spread {
 impl Spread {
     fn of(scene: &Scene<'_>, first: &Seen) -> Self {
         let world = rendezvous::world_size(scene.members) as usize;
+        if first.report.exit.is_success() {
+            // That others ended well, too, is no reason.
+            return Self { alike: 1, world, everywhere: false, whole_node: false };
+        }
         let same = |end: &Seen| {
             let (one, two) = (&end.report.evidence.fingerprint, &first.report.evidence.fingerprint);
-            is_failure(end) == is_failure(first)
-                && end.report.exit == first.report.exit
+            end.report.exit == first.report.exit
                 && (one == two || matches!(end.report.exit, ExitKind::Signal { .. }))
         };
         let (mut alike, mut others) = (Vec::new(), 0);
@@ -196,7 +199,8 @@ fn reasons(scene: &Scene<'_>, end: &Seen, verdict: &Verdict, spread: &Spread) ->
     }
     let told = evidence.findings.iter().take(MAX_TOLD);
     reasons.extend(told.map(|finding| format!("it also said: {}", finding.line)));
-    let victims = scene.ends.iter().filter(|end| is_failure(end) && end.report.standing() == Standing::PeerLost);
+    let victims =
+        scene.ends.iter().filter(|end| is_failure(end) && end.report.standing() == Standing::PeerLost);
     let victims = victims.count();
     if victims > 0 {
         reasons.push(format!("{} lost a peer by it", count(victims, "other rank")));

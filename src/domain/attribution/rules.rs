@@ -1,5 +1,6 @@
 //! The table of what failures look like: `rules.txt`, read once.
 
+use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
@@ -162,7 +163,17 @@ fn row(line: &str) -> Result<Rule<'_>, &'static str> {
         return Err("texts and only texts have an example");
     }
     let pattern = if pattern == "=" { "" } else { pattern };
-    Ok(Rule { id, place, class, owner: owner_of(owner)?, hints: hints_of(hints)?, cause, keys, pattern, example })
+    Ok(Rule {
+        id,
+        place,
+        class,
+        owner: owner_of(owner)?,
+        hints: hints_of(hints)?,
+        cause,
+        keys,
+        pattern,
+        example,
+    })
 }
 
 fn owner_of(word: &str) -> Result<Owner, &'static str> {
@@ -223,4 +234,65 @@ pub fn for_number(place: Place, number: u32) -> Option<&'static Rule<'static>> {
 #[must_use]
 pub fn for_name(place: Place, name: &str) -> Option<&'static Rule<'static>> {
     rules().iter().find(|rule| rule.place == place && rule.names(name))
+}
+
+/// The tables of `docs/attribution.md`.
+#[must_use]
+pub fn markdown() -> String {
+    let titles = [
+        (Place::Code, "Exit codes"),
+        (Place::Signal, "Signals"),
+        (Place::Errno, "A start that fails, by its errno"),
+        (Place::Fact, "What is measured, and exceptions of any other kind"),
+        (Place::Text, "Lines"),
+        (Place::Xid, "Xids"),
+        (Place::Slurm, "States of a job or step in Slurm"),
+        (Place::State, "States of a process that lives"),
+    ];
+    let mut out = String::new();
+    for (place, title) in titles {
+        // Writing to a String cannot fail.
+        let _ =
+            write!(out, "## {title}\n\n| seen | means | owner | class | hints |\n|---|---|---|---|---|\n");
+        for rule in rules().iter().filter(|rule| rule.place == place) {
+            let seen: Vec<String> = rule.keys.iter().map(|key| format!("`{key}`")).collect();
+            let (class, hints) = (rule.class.word(), rule.hints.words());
+            let _ = writeln!(
+                out,
+                "| {} | {} | {} | {class} | {hints} |",
+                seen.join(", "),
+                rule.cause,
+                rule.owner.word()
+            );
+        }
+        out.push('\n');
+    }
+    out.truncate(out.trim_end().len());
+    out.push('\n');
+    out
+}
+
+impl Class {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::Cascade => "cascade",
+            Self::Confirms => "confirms",
+            Self::Chatter => "chatter",
+        }
+    }
+}
+
+impl Hints {
+    fn words(self) -> String {
+        let all = [
+            (self.stop, "stop"),
+            (self.once, "once"),
+            (self.state, "state"),
+            (self.decisive, "decisive"),
+            (self.node, "node"),
+            (self.wait, "wait"),
+        ];
+        all.iter().filter(|(set, _)| *set).map(|(_, word)| *word).collect::<Vec<_>>().join(", ")
+    }
 }

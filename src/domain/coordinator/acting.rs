@@ -173,7 +173,7 @@ impl Coordinator {
         let Some(broke) = self.breaking.as_ref().filter(|b| b.first.is_some() && !b.heard) else { return false };
         let judged = self.config.spec.max_restarts.is_none() && !self.ledger.history().stepped;
         let at_start = broke.reached.most.is_none() && broke.ran_ms < policy::stop::LONG_MS;
-        judged && at_start && self.awaited(broke.attempt).next().is_some()
+        judged && at_start && !self.unheard(broke.attempt).is_empty()
     }
 
     /// Writes what is to be written before anything else: orders, and who is taken out.
@@ -219,7 +219,10 @@ impl Coordinator {
             self.refused.remove(&node);
             return;
         }
-        self.send(&node, AgentMsg::Evicted { why: reason.clone() }, out);
+        // Who leads stays for that.
+        if node != self.config.node {
+            self.send(&node, AgentMsg::Evicted { why: reason.clone() }, out);
+        }
         self.doubts.remove(&node);
         let member = self.ledger.member(&node).is_some();
         let runs = matches!(self.phase, Phase::Starting | Phase::Running);

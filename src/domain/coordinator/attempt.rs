@@ -22,6 +22,9 @@ impl Coordinator {
         if self.append.is_some() || self.breaking.as_ref().is_some_and(|b| b.open) {
             return;
         }
+        if self.want.is_some() && self.gate_holds(now, out) {
+            return;
+        }
         if let Some(want) = &mut self.want {
             want.call_until = None;
         }
@@ -254,7 +257,10 @@ impl Coordinator {
         let own = *node == self.config.node
             && self.peers.get(node).is_some_and(|p| p.incarnation == self.config.incarnation);
         let (members, ends) = match (&mut self.breaking, self.ledger.world()) {
-            (Some(broke), _) if broke.attempt == attempt => (&broke.members, &mut broke.ends),
+            (Some(broke), _) if broke.attempt == attempt => {
+                broke.telling |= broke.open && exits.iter().any(ExitReport::may_be_first);
+                (&broke.members, &mut broke.ends)
+            }
             (_, Some(world)) if newest => (&world.members, &mut self.ends),
             _ => return,
         };

@@ -25,7 +25,8 @@ impl Coordinator {
     pub(super) fn attribute(&self, broke: &Breaking) -> Verdict {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         let first = first_failure(&ends);
-        let victim = first.and_then(|at| ends.get(at)).map(|end| end.report.standing()) == Some(Standing::PeerLost);
+        let victim =
+            first.and_then(|at| ends.get(at)).map(|end| end.report.standing()) == Some(Standing::PeerLost);
         let addresses = if victim { self.whose_address(broke) } else { BTreeMap::new() };
         let (members, lost) = (&broke.members, &broke.lost);
         verdict(&Scene { ends: &ends, first, members, lost, addresses: &addresses })

@@ -134,6 +134,7 @@ impl Coordinator {
             | CoordinatorMsg::Progress { .. }
             | CoordinatorMsg::Inspected { .. }
             | CoordinatorMsg::Asked { .. } => self.hears_of_ranks(now, from, msg, out),
+            CoordinatorMsg::Health { attempt, results } => self.health_says(from, attempt, results, out),
             CoordinatorMsg::Leaving => {
                 self.busy.remove(from);
                 if let Some(peer) = self.peers.get_mut(from) {

@@ -246,11 +246,16 @@ impl Coordinator {
         let members = self.ledger.world().map_or(&[][..], |w| &w.members);
         let asked: BTreeSet<NodeName> = members
             .iter()
-            .filter(|m| self.peers.get(&m.node).is_some_and(|p| p.heard()) && !self.finished.contains(&m.node))
+            .filter(|m| {
+                self.peers.get(&m.node).is_some_and(|p| p.heard()) && !self.finished.contains(&m.node)
+            })
             .map(|m| m.node.clone())
             .collect();
         let node = members.iter().find(|m| {
-            self.firsts.1.get(&m.node).is_some_and(|(first, n)| (first.0..first.0.saturating_add(*n)).contains(&rank.0))
+            self.firsts
+                .1
+                .get(&m.node)
+                .is_some_and(|(first, n)| (first.0..first.0.saturating_add(*n)).contains(&rank.0))
         });
         let node = node.map(|m| m.node.clone()).unwrap_or_default();
         let silent = Duration::from_millis(silence.silent_ms);
@@ -365,7 +370,8 @@ impl Coordinator {
             return false;
         }
         // A rank that never beat says nothing of its progress.
-        let silent = |evidence: &RankEvidence| evidence.sample.is_none() || evidence.silent_ms >= limit_ms / 2;
+        let silent =
+            |evidence: &RankEvidence| evidence.sample.is_none() || evidence.silent_ms >= limit_ms / 2;
         let culprits: BTreeSet<Rank> = finding.verdict.culprits.iter().map(|(rank, _)| *rank).collect();
         let of = |rank: &Rank| finding.decisive && !culprits.contains(rank);
         let nobody_advances = look.answers.iter().all(|(rank, _, evidence)| of(rank) || silent(evidence));
@@ -379,7 +385,8 @@ impl Coordinator {
             return "nothing is done (--hang-action warn)".to_owned();
         }
         if !silence.kills {
-            return "nothing is done before the first step (--phase-timeout init=SEC gives it a limit)".to_owned();
+            return "nothing is done before the first step (--phase-timeout init=SEC gives it a limit)"
+                .to_owned();
         }
         match (&finding.spared, silence.end_ms) {
             (Some(why), _) => format!("nothing is done: {why}"),

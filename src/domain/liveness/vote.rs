@@ -105,8 +105,11 @@ const SHORT: u64 = 20;
 /// What these votes of `world` ranks say. With `all`, every rank that lives has voted, or nobody waits any longer.
 #[must_use]
 pub fn judge(votes: &[Vote<'_>], all: bool) -> Finding {
-    let judged: Vec<Judged<'_>> = votes.iter().map(|vote| Judged { vote: *vote, doing: doing(vote.evidence) }).collect();
-    let of = |wanted: fn(&Doing) -> bool| -> Vec<&Judged<'_>> { judged.iter().filter(|j| wanted(&j.doing)).collect() };
+    let judged: Vec<Judged<'_>> =
+        votes.iter().map(|vote| Judged { vote: *vote, doing: doing(vote.evidence) }).collect();
+    let of = |wanted: fn(&Doing) -> bool| -> Vec<&Judged<'_>> {
+        judged.iter().filter(|j| wanted(&j.doing)).collect()
+    };
     let stopped = of(|doing| matches!(doing, Doing::Stopped));
     let stuck = of(|doing| matches!(doing, Doing::Uninterruptible(_)));
     let mut finding = if !stopped.is_empty() {
@@ -158,7 +161,8 @@ fn doing(evidence: &RankEvidence) -> Doing {
         return Doing::Collective(collective_name(frames, collective), user);
     }
     let cpu = after.cpu_ms.saturating_sub(before.cpu_ms);
-    let burns = evidence.between_ms >= SHORT && cpu.saturating_mul(100) >= evidence.between_ms.saturating_mul(BURNS);
+    let burns =
+        evidence.between_ms >= SHORT && cpu.saturating_mul(100) >= evidence.between_ms.saturating_mul(BURNS);
     let asked = evidence.sample.as_ref().is_some_and(|sample| sample.stack_signal.is_some());
     if burns && frames.is_empty() && asked {
         return Doing::HoldsInterpreter;
@@ -180,24 +184,48 @@ fn doing(evidence: &RankEvidence) -> Doing {
     if frames.iter().take(6).any(is_loader) {
         return Doing::Starved(top);
     }
-    if is_io(&after.wchan) || frames.first().is_some_and(|frame| IO_CALLS.contains(&frame.function.as_str())) {
+    if is_io(&after.wchan) || frames.first().is_some_and(|frame| IO_CALLS.contains(&frame.function.as_str()))
+    {
         return Doing::InputOutput(top);
     }
     Doing::Outside(top)
 }
 
-const IO_CALLS: [&str; 9] = ["read", "readline", "readinto", "write", "open", "stat", "fsync", "listdir", "flush"];
+const IO_CALLS: [&str; 9] =
+    ["read", "readline", "readinto", "write", "open", "stat", "fsync", "listdir", "flush"];
 
 /// Words of collectives in the names of files and functions.
 const COLLECTIVES: [&str; 20] = [
-    "all_reduce", "allreduce", "all_gather", "allgather", "reduce_scatter", "broadcast", "barrier", "all_to_all",
-    "alltoall", "scatter", "gather", "reduce", "send", "recv", "irecv", "isend", "batch_isend_irecv", "monitored_barrier",
-    "all_reduce_coalesced", "wait",
+    "all_reduce",
+    "allreduce",
+    "all_gather",
+    "allgather",
+    "reduce_scatter",
+    "broadcast",
+    "barrier",
+    "all_to_all",
+    "alltoall",
+    "scatter",
+    "gather",
+    "reduce",
+    "send",
+    "recv",
+    "irecv",
+    "isend",
+    "batch_isend_irecv",
+    "monitored_barrier",
+    "all_reduce_coalesced",
+    "wait",
 ];
 
 fn is_collective(frame: &Frame) -> bool {
     let file = frame.file.replace('\\', "/");
-    let library = ["torch/distributed/distributed_c10d", "torch/distributed/c10d", "torch/nn/parallel", "torch/distributed/"];
+    let library = [
+        "torch/distributed/distributed_c10d",
+        "torch/distributed/c10d",
+        "torch/nn/parallel",
+        "torch/distributed/",
+    ];
     if library.iter().any(|part| file.contains(part)) {
         // Launchers and stores live there, too.
         return !file.contains("torch/distributed/checkpoint") && !file.contains("torch/distributed/elastic");
@@ -209,7 +237,10 @@ fn is_collective(frame: &Frame) -> bool {
     }
     // A program's own functions by these names; a condition or a process that is waited for is none.
     let plain = function.rsplit(['.', ':']).next().unwrap_or_default();
-    COLLECTIVES.contains(&plain) && !["threading.py", "subprocess.py", "selectors.py", "connection.py", "queues.py", "popen_fork.py"].iter().any(|name| file.ends_with(name))
+    COLLECTIVES.contains(&plain)
+        && !["threading.py", "subprocess.py", "selectors.py", "connection.py", "queues.py", "popen_fork.py"]
+            .iter()
+            .any(|name| file.ends_with(name))
 }
 
 /// The name that people know: the outermost frame of the library is what the program called.
@@ -231,8 +262,20 @@ fn is_loader(frame: &Frame) -> bool {
 /// The kernel waits for a file system or for the other end of a pipe.
 fn is_io(wchan: &str) -> bool {
     const PARTS: [&str; 14] = [
-        "nfs", "fuse", "lustre", "ll_", "cl_", "ptlrpc", "folio_wait", "wait_on_page", "wait_for_partner", "pipe_read", "ext4",
-        "xfs", "blk", "rpc_wait",
+        "nfs",
+        "fuse",
+        "lustre",
+        "ll_",
+        "cl_",
+        "ptlrpc",
+        "folio_wait",
+        "wait_on_page",
+        "wait_for_partner",
+        "pipe_read",
+        "ext4",
+        "xfs",
+        "blk",
+        "rpc_wait",
     ];
     PARTS.iter().any(|part| wchan.contains(part))
 }
@@ -281,10 +324,8 @@ fn by_stacks(judged: &[Judged<'_>]) -> Finding {
     if outside.is_empty() && !waiting.is_empty() {
         return mismatch(judged).or_else(|| behind(judged)).unwrap_or_else(|| nobody(judged));
     }
-    let busy: Vec<&Judged<'_>> = judged
-        .iter()
-        .filter(|j| matches!(j.doing, Doing::Spinning(_) | Doing::HoldsInterpreter))
-        .collect();
+    let busy: Vec<&Judged<'_>> =
+        judged.iter().filter(|j| matches!(j.doing, Doing::Spinning(_) | Doing::HoldsInterpreter)).collect();
     if !busy.is_empty() && (busy.len() * 2 <= judged.len() || judged.len() == 1) {
         return Finding { corroborated: true, ..blamed(judged, &busy, Class::Outside, Confidence::Medium) };
     }
@@ -360,7 +401,9 @@ fn nobody(judged: &[Judged<'_>]) -> Finding {
     let same = doing.first().filter(|_| doing.len() == 1).and_then(|doing| does(doing));
     let sentence = match (same, judged.len()) {
         (Some(does), 1) => format!("the rank {does}"),
-        (Some(does), n) => format!("each of the {n} ranks {does}; nothing tells which one holds up the others"),
+        (Some(does), n) => {
+            format!("each of the {n} ranks {does}; nothing tells which one holds up the others")
+        }
         (None, 1) => "nothing tells what the rank waits for".to_owned(),
         (None, n) => format!("nothing tells which of the {n} ranks holds up the others"),
     };
@@ -374,7 +417,11 @@ fn nobody(judged: &[Judged<'_>]) -> Finding {
     match judged {
         [only] => Finding {
             does: does(&only.doing).unwrap_or_else(|| "did not advance".to_owned()),
-            verdict: Verdict { culprits: vec![(only.vote.rank, only.vote.node.clone())], owner: owner(&only.doing), ..verdict },
+            verdict: Verdict {
+                culprits: vec![(only.vote.rank, only.vote.node.clone())],
+                owner: owner(&only.doing),
+                ..verdict
+            },
             ..Finding::default()
         },
         _ => Finding { verdict, ..Finding::default() },
@@ -393,7 +440,9 @@ fn owner(doing: &Doing) -> Owner {
 fn does(doing: &Doing) -> Option<String> {
     Some(match doing {
         Doing::Stopped => "is stopped by a signal (state T)".to_owned(),
-        Doing::Uninterruptible(wchan) if wchan.is_empty() => "is in uninterruptible sleep (state D)".to_owned(),
+        Doing::Uninterruptible(wchan) if wchan.is_empty() => {
+            "is in uninterruptible sleep (state D)".to_owned()
+        }
         Doing::Uninterruptible(wchan) => format!("is in uninterruptible sleep (state D), in {wchan}"),
         Doing::Spinning(Some(place)) => format!("burns CPU in {}", place.text()),
         Doing::Spinning(None) => "burns CPU".to_owned(),
@@ -421,9 +470,10 @@ fn blamed(judged: &[Judged<'_>], culprits: &[&Judged<'_>], class: Class, confide
     let first = culprits.first();
     let (owner, place) = first.map_or((Owner::Unknown, String::new()), |j| {
         let stable = match &j.doing {
-            Doing::Spinning(Some(place)) | Doing::Starved(place) | Doing::InputOutput(place) | Doing::Outside(place) => {
-                place.stable()
-            }
+            Doing::Spinning(Some(place))
+            | Doing::Starved(place)
+            | Doing::InputOutput(place)
+            | Doing::Outside(place) => place.stable(),
             Doing::Collective(name, place) => {
                 place.as_ref().map_or_else(|| name.clone(), |place| format!("{name} {}", place.stable()))
             }
@@ -442,7 +492,8 @@ fn blamed(judged: &[Judged<'_>], culprits: &[&Judged<'_>], class: Class, confide
     let does = first.map_or_else(String::new, |j| {
         let alone = does(&j.doing).unwrap_or_else(|| "says nothing of itself".to_owned());
         let waits = if waiting.len() == 1 { "rank waits" } else { "ranks wait" };
-        most(&waiting).map_or(alone.clone(), |name| format!("{alone}, and {} {waits} in {name}", waiting.len()))
+        most(&waiting)
+            .map_or(alone.clone(), |name| format!("{alone}, and {} {waits} in {name}", waiting.len()))
     });
     let verdict = Verdict {
         owner,
@@ -462,12 +513,15 @@ fn doing_of(one: &Judged<'_>, class: Class, waiting: &[&str]) -> String {
     if class == Class::Behind
         && let Some(sample) = sample
     {
-        let step = sample.step.map_or_else(|| "before its first step".to_owned(), |step| format!("at step {step}"));
+        let step =
+            sample.step.map_or_else(|| "before its first step".to_owned(), |step| format!("at step {step}"));
         let does = does(&one.doing).map_or_else(String::new, |does| format!("; it {does}"));
         return format!("is behind the others, {step}, {}{does}", phase_name(sample.phase));
     }
     match (&one.doing, most(waiting)) {
-        (Doing::Outside(place) | Doing::InputOutput(place), Some(_)) => format!("is outside it, in {}", place.text()),
+        (Doing::Outside(place) | Doing::InputOutput(place), Some(_)) => {
+            format!("is outside it, in {}", place.text())
+        }
         (Doing::Unknown, Some(_)) => "is outside it".to_owned(),
         (Doing::Unknown, None) => "stands alone".to_owned(),
         (doing, _) => does(doing).unwrap_or_default(),
@@ -492,7 +546,11 @@ fn sentence(waiting: &[&str], culprits: &[&Judged<'_>], class: Class) -> String 
             doing_of(other, class, waiting)
         ),
         [one, rest @ ..] => {
-            let more = if rest.len() == 1 { format!(" and {}", name(rest[0])) } else { format!(" and {} more", rest.len()) };
+            let more = if rest.len() == 1 {
+                format!(" and {}", name(rest[0]))
+            } else {
+                format!(" and {} more", rest.len())
+            };
             format!("{waits}{} {}{more}", name(one), doing_of(one, class, waiting))
         }
     }
@@ -514,7 +572,8 @@ fn reason(one: &Judged<'_>) -> Option<String> {
     let state = evidence.after.state?;
     let cpu = evidence.after.cpu_ms.saturating_sub(evidence.before.cpu_ms);
     let percent = cpu.saturating_mul(100).checked_div(evidence.between_ms).unwrap_or(0);
-    let wchan = if evidence.after.wchan.is_empty() { String::new() } else { format!(" in {}", evidence.after.wchan) };
+    let wchan =
+        if evidence.after.wchan.is_empty() { String::new() } else { format!(" in {}", evidence.after.wchan) };
     let place = evidence.sample.as_ref().map_or_else(
         || "its page was never claimed".to_owned(),
         |sample| {
@@ -523,7 +582,10 @@ fn reason(one: &Judged<'_>) -> Option<String> {
         },
     );
     let silent = super::super::time::human(std::time::Duration::from_millis(evidence.silent_ms));
-    Some(format!("rank {} ({}): {place}, silent for {silent}; state {state}{wchan}, {percent} % of a CPU", one.vote.rank, one.vote.node))
+    Some(format!(
+        "rank {} ({}): {place}, silent for {silent}; state {state}{wchan}, {percent} % of a CPU",
+        one.vote.rank, one.vote.node
+    ))
 }
 
 #[cfg(test)]

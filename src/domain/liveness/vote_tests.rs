@@ -79,47 +79,183 @@ fn with(mut evidence: RankEvidence, change: impl FnOnce(&mut RankEvidence)) -> R
 type Row = (&'static str, Vec<RankEvidence>, &'static [u32], Owner, &'static str, bool, bool);
 
 fn rows() -> Vec<Row> {
-    let barrier = |line: u32| rank('S', 0, &["/home/u/sync.py:5 barrier", &format!("/home/u/train.py:{line} main")]);
-    let loader = rank('S', 0, &["/opt/site-packages/torch/utils/data/dataloader.py:1400 _next_data", "/home/u/train.py:30 main"]);
-    let reads = |state| with(rank(state, 0, &["/home/u/data.py:12 load"]), |e| e.after.wchan = "folio_wait_bit_common".into());
+    let barrier =
+        |line: u32| rank('S', 0, &["/home/u/sync.py:5 barrier", &format!("/home/u/train.py:{line} main")]);
+    let loader = rank(
+        'S',
+        0,
+        &["/opt/site-packages/torch/utils/data/dataloader.py:1400 _next_data", "/home/u/train.py:30 main"],
+    );
+    let reads = |state| {
+        with(rank(state, 0, &["/home/u/data.py:12 load"]), |e| e.after.wchan = "folio_wait_bit_common".into())
+    };
     let ranks = |n: usize, other: RankEvidence| {
         let mut all = vec![waits(); n];
         all[n - 1] = other;
         all
     };
     vec![
-        ("one is outside the collective", ranks(32, in_dataset('S', 0)), &[31], Owner::User,
-            "31 ranks wait in all_reduce; rank 31 (n16) is outside it, in dataset.py:88 parse()", false, true),
-        ("one of two is outside", ranks(2, in_dataset('S', 0)), &[1], Owner::User,
-            "1 rank waits in all_reduce; rank 1 (n01) is outside it, in dataset.py:88 parse()", false, true),
-        ("a stopped one", ranks(4, in_dataset('T', 0)), &[3], Owner::Unknown,
-            "3 ranks wait in all_reduce; rank 3 (n02) is stopped by a signal (state T)", true, true),
-        ("the only rank is stopped", vec![in_dataset('T', 0)], &[0], Owner::Unknown,
-            "rank 0 (n01) is stopped by a signal (state T)", true, true),
-        ("one in uninterruptible sleep", ranks(4, with(rank('D', 0, &[]), |e| e.after.wchan = "nfs_wait".into())), &[3], Owner::Storage,
-            "3 ranks wait in all_reduce; rank 3 (n02) is in uninterruptible sleep (state D), in nfs_wait", true, true),
-        ("one spins", ranks(4, in_dataset('R', 200)), &[3], Owner::User,
-            "3 ranks wait in all_reduce; rank 3 (n02) burns CPU in dataset.py:88 parse()", false, true),
-        ("one holds its interpreter", ranks(4, rank('R', 200, &[])), &[3], Owner::User,
-            "3 ranks wait in all_reduce; rank 3 (n02) burns CPU and holds its interpreter: it does not answer", false, true),
-        ("one waits for data", ranks(4, loader), &[3], Owner::User,
-            "3 ranks wait in all_reduce; rank 3 (n02) waits for data, in train.py:30 main()", false, true),
-        ("waiting ranks that spin in the library are no culprits", vec![with(waits(), |e| e.after.cpu_ms = 200), with(waits(), |e| e.after.cpu_ms = 200), in_dataset('S', 0)], &[2], Owner::User,
-            "2 ranks wait in all_reduce; rank 2 (n02) is outside it, in dataset.py:88 parse()", false, true),
-        ("two wait for different things", vec![barrier(10), barrier(20)], &[0, 1], Owner::User,
-            "rank 0 (n01) waits in barrier, called in train.py:10 main(), rank 1 (n01) waits in barrier, called in train.py:20 main()", false, true),
-        ("all read", vec![reads('S'), reads('S'), reads('D'), reads('D')], &[], Owner::Storage,
-            "all 4 ranks wait for a file system, in data.py:12 load(); no node is to blame", false, false),
-        ("all are in uninterruptible sleep", vec![reads('D'), reads('D')], &[], Owner::Storage,
-            "all 2 ranks wait for a file system, in folio_wait_bit_common; no node is to blame", false, false),
-        ("all wait for the same", vec![waits(), waits()], &[], Owner::Unknown,
-            "each of the 2 ranks waits in all_reduce, called in train.py:40 step(); nothing tells which one holds up the others", false, false),
-        ("one is a step behind", vec![at(waits(), 8, Phase::Step), at(waits(), 8, Phase::Step), at(waits(), 7, Phase::Step)], &[2], Owner::Unknown,
-            "2 ranks wait in all_reduce; rank 2 (n02) is behind the others, at step 7, step; it waits in all_reduce, called in train.py:40 step()", false, false),
-        ("nothing is known but the phase", vec![at(rank('S', 0, &[]), 7, Phase::Data), at(rank('S', 0, &[]), 7, Phase::Backward), at(rank('S', 0, &[]), 7, Phase::Backward)], &[0], Owner::User,
-            "rank 0 (n01) is behind the others, at step 7, data; it waits for data, in data()", false, false),
-        ("a program alone", vec![in_dataset('S', 0)], &[0], Owner::User, "the rank is in dataset.py:88 parse()", false, false),
-        ("a program alone that spins", vec![in_dataset('R', 200)], &[0], Owner::User, "rank 0 (n01) burns CPU in dataset.py:88 parse()", false, true),
+        (
+            "one is outside the collective",
+            ranks(32, in_dataset('S', 0)),
+            &[31],
+            Owner::User,
+            "31 ranks wait in all_reduce; rank 31 (n16) is outside it, in dataset.py:88 parse()",
+            false,
+            true,
+        ),
+        (
+            "one of two is outside",
+            ranks(2, in_dataset('S', 0)),
+            &[1],
+            Owner::User,
+            "1 rank waits in all_reduce; rank 1 (n01) is outside it, in dataset.py:88 parse()",
+            false,
+            true,
+        ),
+        (
+            "a stopped one",
+            ranks(4, in_dataset('T', 0)),
+            &[3],
+            Owner::Unknown,
+            "3 ranks wait in all_reduce; rank 3 (n02) is stopped by a signal (state T)",
+            true,
+            true,
+        ),
+        (
+            "the only rank is stopped",
+            vec![in_dataset('T', 0)],
+            &[0],
+            Owner::Unknown,
+            "rank 0 (n01) is stopped by a signal (state T)",
+            true,
+            true,
+        ),
+        (
+            "one in uninterruptible sleep",
+            ranks(4, with(rank('D', 0, &[]), |e| e.after.wchan = "nfs_wait".into())),
+            &[3],
+            Owner::Storage,
+            "3 ranks wait in all_reduce; rank 3 (n02) is in uninterruptible sleep (state D), in nfs_wait",
+            true,
+            true,
+        ),
+        (
+            "one spins",
+            ranks(4, in_dataset('R', 200)),
+            &[3],
+            Owner::User,
+            "3 ranks wait in all_reduce; rank 3 (n02) burns CPU in dataset.py:88 parse()",
+            false,
+            true,
+        ),
+        (
+            "one holds its interpreter",
+            ranks(4, rank('R', 200, &[])),
+            &[3],
+            Owner::User,
+            "3 ranks wait in all_reduce; rank 3 (n02) burns CPU and holds its interpreter: it does not answer",
+            false,
+            true,
+        ),
+        (
+            "one waits for data",
+            ranks(4, loader),
+            &[3],
+            Owner::User,
+            "3 ranks wait in all_reduce; rank 3 (n02) waits for data, in train.py:30 main()",
+            false,
+            true,
+        ),
+        (
+            "waiting ranks that spin in the library are no culprits",
+            vec![
+                with(waits(), |e| e.after.cpu_ms = 200),
+                with(waits(), |e| e.after.cpu_ms = 200),
+                in_dataset('S', 0),
+            ],
+            &[2],
+            Owner::User,
+            "2 ranks wait in all_reduce; rank 2 (n02) is outside it, in dataset.py:88 parse()",
+            false,
+            true,
+        ),
+        (
+            "two wait for different things",
+            vec![barrier(10), barrier(20)],
+            &[0, 1],
+            Owner::User,
+            "rank 0 (n01) waits in barrier, called in train.py:10 main(), rank 1 (n01) waits in barrier, called in train.py:20 main()",
+            false,
+            true,
+        ),
+        (
+            "all read",
+            vec![reads('S'), reads('S'), reads('D'), reads('D')],
+            &[],
+            Owner::Storage,
+            "all 4 ranks wait for a file system, in data.py:12 load(); no node is to blame",
+            false,
+            false,
+        ),
+        (
+            "all are in uninterruptible sleep",
+            vec![reads('D'), reads('D')],
+            &[],
+            Owner::Storage,
+            "all 2 ranks wait for a file system, in folio_wait_bit_common; no node is to blame",
+            false,
+            false,
+        ),
+        (
+            "all wait for the same",
+            vec![waits(), waits()],
+            &[],
+            Owner::Unknown,
+            "each of the 2 ranks waits in all_reduce, called in train.py:40 step(); nothing tells which one holds up the others",
+            false,
+            false,
+        ),
+        (
+            "one is a step behind",
+            vec![at(waits(), 8, Phase::Step), at(waits(), 8, Phase::Step), at(waits(), 7, Phase::Step)],
+            &[2],
+            Owner::Unknown,
+            "2 ranks wait in all_reduce; rank 2 (n02) is behind the others, at step 7, step; it waits in all_reduce, called in train.py:40 step()",
+            false,
+            false,
+        ),
+        (
+            "nothing is known but the phase",
+            vec![
+                at(rank('S', 0, &[]), 7, Phase::Data),
+                at(rank('S', 0, &[]), 7, Phase::Backward),
+                at(rank('S', 0, &[]), 7, Phase::Backward),
+            ],
+            &[0],
+            Owner::User,
+            "rank 0 (n01) is behind the others, at step 7, data; it waits for data, in data()",
+            false,
+            false,
+        ),
+        (
+            "a program alone",
+            vec![in_dataset('S', 0)],
+            &[0],
+            Owner::User,
+            "the rank is in dataset.py:88 parse()",
+            false,
+            false,
+        ),
+        (
+            "a program alone that spins",
+            vec![in_dataset('R', 200)],
+            &[0],
+            Owner::User,
+            "rank 0 (n01) burns CPU in dataset.py:88 parse()",
+            false,
+            true,
+        ),
     ]
 }
 
@@ -132,7 +268,10 @@ fn culprits_are_named() {
         assert_eq!(found.verdict.reasons[0], sentence, "{what}");
         assert_eq!(found.verdict.owner, owner, "{what}");
         assert_eq!((found.decisive, found.corroborated), (decisive, corroborated), "{what}");
-        assert!(found.verdict.nodes.is_empty() && !found.verdict.hardware, "{what}: no node is blamed for a hang");
+        assert!(
+            found.verdict.nodes.is_empty() && !found.verdict.hardware,
+            "{what}: no node is blamed for a hang"
+        );
         assert!(found.verdict.fingerprint.starts_with("hang "), "{what}");
     }
 }
@@ -186,13 +325,32 @@ fn a_debugger_is_no_signal() {
 
 fn any_evidence() -> impl Strategy<Value = RankEvidence> {
     let frames = proptest::collection::vec(("[a-z/_.:]{0,30}", any::<u32>(), "[a-z_.:é]{0,20}"), 0..6);
-    let facts = || (proptest::option::of(any::<char>()), "[a-z_]{0,12}", any::<u64>(), any::<u64>(), any::<bool>());
-    (frames, facts(), facts(), any::<u64>(), any::<u64>()).prop_map(|(frames, before, after, between_ms, silent_ms)| {
-        let facts = |(state, wchan, cpu_ms, io_bytes, traced)| ProcessFacts { state, wchan, cpu_ms, io_bytes, traced, ..ProcessFacts::default() };
-        let frames: Vec<Frame> = frames.into_iter().map(|(file, line, function)| Frame { file, line, function }).collect();
-        let stack = (!frames.is_empty()).then_some(Stack { seen: Seen::Outside, frames, text: String::new() });
-        RankEvidence { before: facts(before), after: facts(after), between_ms, silent_ms, stack, ..waits() }
-    })
+    let facts =
+        || (proptest::option::of(any::<char>()), "[a-z_]{0,12}", any::<u64>(), any::<u64>(), any::<bool>());
+    (frames, facts(), facts(), any::<u64>(), any::<u64>()).prop_map(
+        |(frames, before, after, between_ms, silent_ms)| {
+            let facts = |(state, wchan, cpu_ms, io_bytes, traced)| ProcessFacts {
+                state,
+                wchan,
+                cpu_ms,
+                io_bytes,
+                traced,
+                ..ProcessFacts::default()
+            };
+            let frames: Vec<Frame> =
+                frames.into_iter().map(|(file, line, function)| Frame { file, line, function }).collect();
+            let stack =
+                (!frames.is_empty()).then_some(Stack { seen: Seen::Outside, frames, text: String::new() });
+            RankEvidence {
+                before: facts(before),
+                after: facts(after),
+                between_ms,
+                silent_ms,
+                stack,
+                ..waits()
+            }
+        },
+    )
 }
 
 proptest! {

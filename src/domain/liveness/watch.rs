@@ -307,7 +307,13 @@ impl Seen {
     }
 
     /// The worst limit that it is beyond, if that was not said.
-    fn judge(&mut self, local_rank: LocalRank, ran: u64, spec: &HangSpec, learned: &Learned) -> Option<Silence> {
+    fn judge(
+        &mut self,
+        local_rank: LocalRank,
+        ran: u64,
+        spec: &HangSpec,
+        learned: &Learned,
+    ) -> Option<Silence> {
         let step = self.sample.as_ref().and_then(|sample| sample.step);
         let extend = self.sample.as_ref().map_or(0, |sample| sample.extend_ms);
         let mut worst: Option<(bool, Due, u64)> = None;
@@ -331,7 +337,18 @@ impl Seen {
         let limit_ms = limit.end_ms.filter(|_| last).unwrap_or(limit.look_ms);
         let usual_ms = learned.step.map(|usual| usual.median_ms);
         let Limit { explicit, kills, end_ms, .. } = limit;
-        Some(Silence { local_rank, place, step, silent_ms, limit_ms, explicit, last, kills, end_ms, usual_ms })
+        Some(Silence {
+            local_rank,
+            place,
+            step,
+            silent_ms,
+            limit_ms,
+            explicit,
+            last,
+            kills,
+            end_ms,
+            usual_ms,
+        })
     }
 
     /// The limits that count now, and since when. An open section with a time of its own takes the place of the limit of

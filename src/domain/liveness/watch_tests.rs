@@ -109,7 +109,11 @@ fn who_never_beats_is_counted_from_its_start_where_it_was_asked_for() {
     let mut bed = Bed::new(HangSpec::default());
     bed.look();
     bed.pass(3_600_000);
-    assert_eq!(bed.limits(), [("init".to_owned(), 600_000, false)], "it is told of once, and nothing follows");
+    assert_eq!(
+        bed.limits(),
+        [("init".to_owned(), 600_000, false)],
+        "it is told of once, and nothing follows"
+    );
     assert!(!bed.silent[0].kills);
 }
 
@@ -172,9 +176,10 @@ fn an_open_section_has_its_own_time_and_nested_ones_keep_theirs() {
 #[test]
 fn a_section_without_a_time_has_that_of_its_phase_or_of_its_name() {
     let section = Section { name: "load".to_owned(), timeout_ms: None, entry: 1 };
-    for (phases, expected) in
-        [(vec![], ("step".to_owned(), 3_000, true)), (vec![("load".to_owned(), 9_000)], ("load".to_owned(), 9_000, true))]
-    {
+    for (phases, expected) in [
+        (vec![], ("step".to_owned(), 3_000, true)),
+        (vec![("load".to_owned(), 9_000)], ("load".to_owned(), 9_000, true)),
+    ] {
         let mut bed = Bed::claimed(HangSpec { phases: phases.into_iter().collect(), ..explicit(3_000) });
         bed.steps(2, 100);
         bed.set(|s| s.sections.push(section.clone()));
@@ -258,7 +263,8 @@ fn progress_is_told_once_a_second_and_only_when_there_is_some() {
 
 #[test]
 fn nobody_is_killed_by_what_was_learned_before_the_first_step() {
-    let mut bed = Bed::claimed(HangSpec { floor_ms: 1_000, action: HangAction::Restart, ..HangSpec::default() });
+    let mut bed =
+        Bed::claimed(HangSpec { floor_ms: 1_000, action: HangAction::Restart, ..HangSpec::default() });
     bed.known.step = Some(super::super::limits::Usual { median_ms: 10, p99_ms: 10, count: 1_000 });
     bed.pass(3_600_000);
     assert!(bed.silent.iter().all(|s| !s.kills && !s.last), "{:?}", bed.silent);

@@ -32,6 +32,7 @@ use super::exit_code;
 use super::ids::{NodeName, Slot};
 use super::ledger::Ledger;
 use super::mutant::Mutants;
+use super::port_conflict;
 use super::record::{Decision, Evict, FirstFailure};
 use progress::{Progress, Reached};
 use restore::{Restore, Source};
@@ -183,6 +184,11 @@ pub fn root(first: &FirstFailure, found: &attribution::Verdict) -> String {
 pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
     if let Some(verdict) = preempted(broken) {
         return verdict;
+    }
+    if let (Some(first), [], None) = (broken.first, broken.gone, broken.dirty)
+        && let Some(excuse) = port_conflict::excuse(ledger, first)
+    {
+        return Verdict::new(Decision::Restart, false, vec![excuse, first.sentence()]);
     }
     let progress = progress::of(ledger.history(), &broken.reached);
     let mut verdict = judge(ledger, broken, progress);

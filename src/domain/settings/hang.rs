@@ -23,10 +23,11 @@ pub struct HangSettings {
 impl HangSettings {
     /// At a terminal nothing is done unless somebody asks for it: a person looks, and may hold the program.
     pub(super) fn resolve(layers: &Layers<'_>, at_terminal: bool) -> Result<Self, SettingsError> {
-        let timeout_ms =
-            layers.get(Key::HeartbeatTimeout, |text| value::duration_at_least_1ms(text).map(Some), || {
-                (None, "learned")
-            })?;
+        let timeout_ms = layers.get(
+            Key::HeartbeatTimeout,
+            |text| value::duration_at_least_1ms(text).map(Some),
+            || (None, "learned"),
+        )?;
         let phases = layers.get(Key::PhaseTimeout, phases, || (BTreeMap::new(), ""))?;
         let asked = timeout_ms.value.is_some() || !phases.value.is_empty();
         let action = layers.get(Key::HangAction, action, || match at_terminal && !asked {

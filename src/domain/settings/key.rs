@@ -61,6 +61,10 @@ pub enum Key {
     StoreTimeout,
     /// How long ranks may run without a word from the coordinator.
     Grant,
+    /// Programs that are asked whether a node is fit.
+    HealthCmd,
+    /// How long each of them may take.
+    HealthTimeout,
     /// The address of this node that others are told.
     LocalAddr,
     /// Who hosts the ranks' rendezvous store.
@@ -107,7 +111,7 @@ pub enum Key {
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 51] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -140,6 +144,8 @@ impl Key {
         Self::HangAction,
         Self::HangFloor,
         Self::Grant,
+        Self::HealthCmd,
+        Self::HealthTimeout,
         Self::LocalAddr,
         Self::RdzvStore,
         Self::RdzvBackend,
@@ -191,6 +197,8 @@ impl Key {
             Self::StoreTimeout => "store-timeout",
             Self::RestartBackoff => "restart-backoff",
             Self::Grant => "grant",
+            Self::HealthCmd => "health-cmd",
+            Self::HealthTimeout => "health-timeout",
             Self::LocalAddr => "local-addr",
             Self::RdzvStore => "rdzv-store",
             Self::RdzvBackend => "rdzv-backend",
@@ -249,6 +257,8 @@ impl Key {
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::RestartBackoff => &[env::RELIGHT_RESTART_BACKOFF],
             Self::Grant => &[env::RELIGHT_GRANT],
+            Self::HealthCmd => &[env::RELIGHT_HEALTH_CMD],
+            Self::HealthTimeout => &[env::RELIGHT_HEALTH_TIMEOUT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
             Self::RdzvStore => &[env::RELIGHT_RDZV_STORE],
             Self::RdzvBackend => &[env::PET_RDZV_BACKEND],

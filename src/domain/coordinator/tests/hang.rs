@@ -59,8 +59,10 @@ fn evidence(local: u32, silent_ms: u64, state: char, lines: &[(&str, u32, &str)]
     }
 }
 
-const WAITS: &[(&str, u32, &str)] =
-    &[("/opt/site-packages/torch/distributed/distributed_c10d.py", 2_800, "all_reduce"), ("/u/train.py", 40, "step")];
+const WAITS: &[(&str, u32, &str)] = &[
+    ("/opt/site-packages/torch/distributed/distributed_c10d.py", 2_800, "all_reduce"),
+    ("/u/train.py", 40, "step"),
+];
 const PARSES: &[(&str, u32, &str)] = &[("/u/dataset.py", 88, "parse"), ("/u/train.py", 30, "main")];
 
 impl Bed {
@@ -260,9 +262,12 @@ fn what_is_learned_needs_evidence_or_its_ceiling() {
 
 #[test]
 fn actions() {
-    for (action, running) in
-        [(HangAction::Restart, false), (HangAction::Warn, true), (HangAction::Off, true), (HangAction::Stop, false)]
-    {
+    for (action, running) in [
+        (HangAction::Restart, false),
+        (HangAction::Warn, true),
+        (HangAction::Off, true),
+        (HangAction::Stop, false),
+    ] {
         let mut bed = Bed::watched(explicit(action));
         bed.silent(3, vec![silence(0, 5_000, true, true)]);
         if action == HangAction::Off {
@@ -305,10 +310,20 @@ fn who_goes_on_is_no_hang_any_more() {
 #[test]
 fn a_program_that_never_beats_is_warned_of_once() {
     let mut bed = Bed::watched(learned());
-    let start = |local| Silence { place: Place::Start, kills: false, end_ms: None, ..silence(local, 600_000, false, false) };
+    let start = |local| Silence {
+        place: Place::Start,
+        kills: false,
+        end_ms: None,
+        ..silence(local, 600_000, false, false)
+    };
     bed.silent(3, vec![start(0), start(1)]);
     for node in 1..=4 {
-        bed.answers(node, (0..8).map(|local| RankEvidence { sample: None, ..evidence(local, 600_000, 'S', PARSES) }).collect());
+        bed.answers(
+            node,
+            (0..8)
+                .map(|local| RankEvidence { sample: None, ..evidence(local, 600_000, 'S', PARSES) })
+                .collect(),
+        );
     }
     bed.silent(2, vec![start(0)]);
     assert!(!bed.broke());
@@ -342,7 +357,7 @@ fn a_crash_while_it_is_looked_into_is_a_crash() {
 fn what_is_learned_is_written_rarely() {
     let mut bed = Bed::watched(learned());
     let attempt = bed.attempt();
-    let mut teach = |bed: &mut Bed, p99_ms| {
+    let teach = |bed: &mut Bed, p99_ms| {
         let step = Some(Usual { median_ms: p99_ms / 2, p99_ms, count: 100 });
         let learned = Some(Box::new(Learned { step, ..Learned::default() }));
         bed.says(2, 2, CoordinatorMsg::Progress { attempt, ranks: Vec::new(), learned });
@@ -363,7 +378,8 @@ fn where_ranks_are() {
     let mut bed = Bed::watched(learned());
     bed.progress(0);
     let attempt = bed.attempt();
-    let ranks = vec![RankProgress { local_rank: LocalRank(1), step: Some(7_090), phase: RankPhase::Data, age_ms: 0 }];
+    let ranks =
+        vec![RankProgress { local_rank: LocalRank(1), step: Some(7_090), phase: RankPhase::Data, age_ms: 0 }];
     bed.says(2, 2, CoordinatorMsg::Progress { attempt, ranks, learned: None });
     let states = bed.machine.rank_states();
     assert_eq!(states.len(), 32);

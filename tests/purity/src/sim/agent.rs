@@ -176,6 +176,12 @@ impl World {
                 let took = self.rng.range(1, 5) * MS;
                 self.task(node, took, Thread::Control, Task::Agent(Event::Probed { name, won }));
             }
+            agent::Effect::Check { attempt } => {
+                let results = Vec::new();
+                let took = self.rng.range(1, 50) * MS;
+                let event = Event::Checked { attempt: Some(attempt), results };
+                self.task(node, took, Thread::Control, Task::Agent(event));
+            }
             agent::Effect::Follow { term, leader, previous_dead, forever } => {
                 let Some(process) = &mut self.nodes[node].agent else { return };
                 process.leader = Some(leader);
@@ -218,7 +224,12 @@ impl World {
             agent::Effect::Inspect { attempt, id, ranks } => {
                 let took = self.rng.range(50, 900) * MS;
                 let ranks = self.evidence(attempt, &ranks);
-                self.task(node, took, Thread::Control, Task::Agent(Event::Inspected { attempt, id, ranks, whole: true }));
+                self.task(
+                    node,
+                    took,
+                    Thread::Control,
+                    Task::Agent(Event::Inspected { attempt, id, ranks, whole: true }),
+                );
             }
             agent::Effect::Exit(code) => {
                 if let Some(process) = &mut self.nodes[node].agent {

@@ -326,7 +326,7 @@ impl World {
             }
             Cause::Start => {
                 let waited = self.now.saturating_sub(self.launched_at) + DRIFT;
-                let all = (0..self.nodes.len()).all(|i| self.check.came.contains(&Self::name(i)));
+                let all = (0..self.nodes.len()).map(Self::name).all(|n| self.check.came.contains(&n) || self.check.policy.was_out(&n));
                 let full = now == spec.max_nodes as usize;
                 if !full && !all && waited < self.scenario.last_call * MS {
                     let detail = format!("record {seq}: {now} nodes after {} ms", waited / MS);

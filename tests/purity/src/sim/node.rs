@@ -409,7 +409,7 @@ impl World {
             summary,
             words: String::new(),
             recorded: None,
-        evidence: Default::default(),
+            evidence: Default::default(),
         };
         self.task(node, 100_000, Thread::Control, Task::Agent(event));
     }
