@@ -35,9 +35,7 @@ pub fn ctl(process: &Process, command: &CtlCommand) -> Result<Outcome, Failure> 
     let by = format!("user {} on {}", files::my_uid(), process.node());
     let ordered = Ordered { order, reason: why.clone(), by };
     match operator::order(&dir, view.run.run.clone(), NodeName::new(process.node()), ordered)? {
-        ToOperator::Done { sentence } => {
-            output::print(&format!("{sentence}\n")).map(|()| Outcome::Finished)
-        }
+        ToOperator::Done { sentence } => output::print(&format!("{sentence}\n")).map(|()| Outcome::Finished),
         ToOperator::Refused { sentence } => {
             output::complain(&format!("relight: refused: {sentence}\n"));
             Ok(Outcome::Failed)

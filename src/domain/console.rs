@@ -181,7 +181,9 @@ impl Console {
 
     fn one_line(&self, note: &Note) -> Option<String> {
         Some(match note {
-            Note::Decided { decision: Decision::Stop { code }, incident, why, .. } if *code >= DO_NOT_REQUEUE => {
+            Note::Decided { decision: Decision::Stop { code }, incident, why, .. }
+                if *code >= DO_NOT_REQUEUE =>
+            {
                 self.stops(*code, *incident, why)
             }
             Note::Decided { decision, restart, charged, max_restarts, why, wait_ms, .. } => {
@@ -195,8 +197,12 @@ impl Console {
                     }
                 }
             }
-            Note::Evicted { node, reason, back: false } => format!("{node} is taken out of the run: {reason}"),
-            Note::Evicted { node, reason, back: true } => format!("{node} is given back to the run: {reason}"),
+            Note::Evicted { node, reason, back: false } => {
+                format!("{node} is taken out of the run: {reason}")
+            }
+            Note::Evicted { node, reason, back: true } => {
+                format!("{node} is given back to the run: {reason}")
+            }
             Note::KeptIn { node, why } => format!("{node} is not taken out: {why}"),
             Note::Ordered { ordered } => {
                 format!("{} by {}: {}", order(&ordered.order), ordered.by, ordered.reason)
@@ -345,9 +351,11 @@ impl Console {
     fn stops(&self, code: u8, incident: u64, why: &[String]) -> String {
         let why = why.last().map_or("no reason is known", |w| w.as_str());
         let words = |(number, first): &&(u64, FirstFailure)| *number == incident && !first.words.is_empty();
-        let place = self.first.as_ref().filter(words).map(|_| {
-            format!("   Traceback: {}/incidents/{incident:04}/traceback.txt", self.banner.dir)
-        });
+        let place = self
+            .first
+            .as_ref()
+            .filter(words)
+            .map(|_| format!("   Traceback: {}/incidents/{incident:04}/traceback.txt", self.banner.dir));
         format!("not restarting: {why}. Exit {code}.{}", place.unwrap_or_default())
     }
 
@@ -721,7 +729,15 @@ mod tests {
         let mut said = |charged| {
             let (decision, max_restarts) = (Decision::Restart, Some(3));
             console.lines(
-                &Note::Decided { incident: 0, decision, restart: 1, charged, max_restarts, wait_ms: 0, why: Vec::new() },
+                &Note::Decided {
+                    incident: 0,
+                    decision,
+                    restart: 1,
+                    charged,
+                    max_restarts,
+                    wait_ms: 0,
+                    why: Vec::new(),
+                },
                 "",
             )
         };
@@ -764,7 +780,8 @@ mod tests {
             error_file: String::new(),
             recorded_s: None,
         };
-        let note = Note::RankFailed { attempt: Attempt(0), incident: 0, first, stopped: 31, spread: String::new() };
+        let note =
+            Note::RankFailed { attempt: Attempt(0), incident: 0, first, stopped: 31, spread: String::new() };
         assert_eq!(
             console.lines(&note, "14:03:22"),
             ["relight: 14:03:22 rank 19 (n07) died: SIGKILL; 31 ranks stopped because of it"]

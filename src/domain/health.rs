@@ -153,7 +153,9 @@ pub fn program(end: &ExitKind, output: &[u8]) -> Said {
         ExitKind::Code(code) if *code < NOT_EXECUTED => match words.kind {
             Kind::Lines if readable(&line) => Said::fail(line),
             Kind::Silent | Kind::Lines => Said::unknown(format!("it ended with {code} and did not say why")),
-            Kind::Traceback | Kind::Terminate | Kind::Fatal | Kind::Panic => Said::unknown(format!("it broke: {line}")),
+            Kind::Traceback | Kind::Terminate | Kind::Fatal | Kind::Panic => {
+                Said::unknown(format!("it broke: {line}"))
+            }
         },
         other => Said::unknown(format!("it did not come to an answer: {other}")),
     }

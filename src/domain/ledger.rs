@@ -11,8 +11,8 @@ use super::liveness::limits::Learned;
 use super::packed;
 use super::policy::history::History;
 use super::record::{
-    AttemptBody, Body, Break, Cause, End, Evict, Ground, Incident, Lead, Member, Order, RECORD_VERSION, Record,
-    Writer,
+    AttemptBody, Body, Break, Cause, End, Evict, Ground, Incident, Lead, Member, Order, RECORD_VERSION,
+    Record, Writer,
 };
 use super::spec::RunSpec;
 

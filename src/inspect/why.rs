@@ -2,10 +2,10 @@
 
 use super::sentences::{broke, count, decision, end, ended, ms};
 use super::{Clock, Said, harmless, logs};
+use crate::domain::attribution;
 use crate::domain::exit::ExitKind;
 use crate::domain::exit_code;
 use crate::domain::ids::{Attempt, NodeName};
-use crate::domain::attribution;
 use crate::domain::policy::progress::Progress;
 use crate::domain::record::{Body, Break, Cause, Decision, End, Evict, FirstFailure, Incident, Victim};
 use crate::store::look::RunView;

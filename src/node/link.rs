@@ -24,9 +24,7 @@ use crate::domain::exit_code;
 use crate::domain::ids::{Incarnation, NodeName, RunId};
 use crate::domain::ledger::Ledger;
 use crate::domain::spec::LaunchPlace;
-use crate::domain::wire::{
-    FromOperator, FromSupervisor, ToAgent, ToCoordinator, ToOperator, ToSupervisor,
-};
+use crate::domain::wire::{FromOperator, FromSupervisor, ToAgent, ToCoordinator, ToOperator, ToSupervisor};
 use crate::net::broadcast::Broadcast;
 use crate::net::handshake::{Identity, Role};
 use crate::net::secret::Secret;

@@ -61,7 +61,14 @@ impl Seeker {
 
     async fn job(&self) -> JobWord {
         const ENDS: [&str; 8] = [
-            "CANCELLED", "COMPLETING", "TIMEOUT", "PREEMPTED", "NODE_FAIL", "FAILED", "COMPLETED", "DEADLINE",
+            "CANCELLED",
+            "COMPLETING",
+            "TIMEOUT",
+            "PREEMPTED",
+            "NODE_FAIL",
+            "FAILED",
+            "COMPLETED",
+            "DEADLINE",
         ];
         let Some(job) = self.job.clone() else { return JobWord::Unknown };
         let words = ["squeue", "--noheader", "--format=%T", "--states=all", "--job", &job].map(str::to_owned);

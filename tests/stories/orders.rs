@@ -43,7 +43,8 @@ fn a_paused_run_trains_on_and_starts_nothing_until_it_is_resumed() {
     assert_eq!(code, 0, "{said}");
     until_up(&scene, 3);
     let (_, events) = look(&scene, &["events"]);
-    for words in ["paused by user", "resumed by user", "restarted by user", "the file server is being moved"] {
+    for words in ["paused by user", "resumed by user", "restarted by user", "the file server is being moved"]
+    {
         assert!(events.contains(words), "{words}: {events}");
     }
     let (code, said) = ctl(&scene, &["stop"], "enough seen");
@@ -73,7 +74,10 @@ fn an_order_without_the_secret_is_none() {
     for (order, sentence) in refusals {
         assert_eq!(ctl(&scene, &order, "x"), (1, format!("relight: refused: {sentence}\n")));
     }
-    assert_eq!(ctl(&scene, &["restart"], " "), (1, "relight: refused: an order needs a reason: --why TEXT\n".into()));
+    assert_eq!(
+        ctl(&scene, &["restart"], " "),
+        (1, "relight: refused: an order needs a reason: --why TEXT\n".into())
+    );
     assert_eq!(ctl(&scene, &["stop"], "the end").0, 0);
     assert_eq!(run.wait(LONG).code, 93);
     leftovers::assert_none(&scene);

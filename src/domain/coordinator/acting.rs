@@ -95,7 +95,13 @@ impl Coordinator {
     }
 
     /// A decision depends on something that is not known yet: nothing is decided until it is, or until it is too late.
-    pub(super) fn seeks(&mut self, now: Now, what: &What, verdict: &Verdict, out: &mut Outbox<Effect>) -> bool {
+    pub(super) fn seeks(
+        &mut self,
+        now: Now,
+        what: &What,
+        verdict: &Verdict,
+        out: &mut Outbox<Effect>,
+    ) -> bool {
         let Some(ask) = verdict.ask.filter(|_| self.ending.is_none()) else {
             self.acting.held = None;
             return false;
@@ -170,7 +176,9 @@ impl Coordinator {
     /// A program that fails at its start may fail everywhere: that is known when everybody has said how its ranks ended,
     /// for which new ranks wait anyway.
     fn may_be_hopeless(&self) -> bool {
-        let Some(broke) = self.breaking.as_ref().filter(|b| b.first.is_some() && !b.heard) else { return false };
+        let Some(broke) = self.breaking.as_ref().filter(|b| b.first.is_some() && !b.heard) else {
+            return false;
+        };
         let judged = self.config.spec.max_restarts.is_none() && !self.ledger.history().stepped;
         let at_start = broke.reached.most.is_none() && broke.ran_ms < policy::stop::LONG_MS;
         judged && at_start && !self.unheard(broke.attempt).is_empty()
@@ -182,7 +190,8 @@ impl Coordinator {
             return;
         }
         self.say_held_back(out);
-        if let Some(want) = self.want.as_mut().filter(|want| want.not_before.is_some_and(|at| now.boot >= at)) {
+        if let Some(want) = self.want.as_mut().filter(|want| want.not_before.is_some_and(|at| now.boot >= at))
+        {
             want.not_before = None;
         }
         if self.append.is_some() {
@@ -201,7 +210,8 @@ impl Coordinator {
     }
 
     fn say_held_back(&mut self, out: &mut Outbox<Effect>) {
-        let held = self.ledger.paused() && matches!(self.want.as_ref().map(|w| &w.cause), Some(Cause::Incident(_)));
+        let held =
+            self.ledger.paused() && matches!(self.want.as_ref().map(|w| &w.cause), Some(Cause::Incident(_)));
         if held && !std::mem::replace(&mut self.acting.said_held, true) {
             out.note(Note::HeldBack);
         }
@@ -250,7 +260,14 @@ impl Coordinator {
     }
 
     /// A rank asks to take its own node out.
-    pub(super) fn rank_evicts(&mut self, now: Now, rank: Rank, node: &NodeName, reason: &str, out: &mut Outbox<Effect>) {
+    pub(super) fn rank_evicts(
+        &mut self,
+        now: Now,
+        rank: Rank,
+        node: &NodeName,
+        reason: &str,
+        out: &mut Outbox<Effect>,
+    ) {
         let refuse = |why: &str| Note::KeptIn { node: node.clone(), why: why.to_owned() };
         if *node == self.config.node {
             return out.note(refuse("it leads this run"));
@@ -264,6 +281,12 @@ impl Coordinator {
         }
         let reason = format!("rank {rank} asked for it: {reason}");
         let slot = self.ledger.slot(node);
-        self.acting.asked.push(Evict { node: node.clone(), reason, inferred: true, slot, ..Evict::default() });
+        self.acting.asked.push(Evict {
+            node: node.clone(),
+            reason,
+            inferred: true,
+            slot,
+            ..Evict::default()
+        });
     }
 }

@@ -301,9 +301,11 @@ impl Coordinator {
     fn all_heard(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let Some(broke) = &mut self.breaking else { return };
         broke.heard = true;
-        let Some(broke) = self.breaking.as_ref().filter(|broke| {
-            broke.first.as_ref().is_some_and(|first| first.exit != ExitKind::Hung)
-        }) else {
+        let Some(broke) = self
+            .breaking
+            .as_ref()
+            .filter(|broke| broke.first.as_ref().is_some_and(|first| first.exit != ExitKind::Hung))
+        else {
             return;
         };
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
@@ -491,7 +493,8 @@ impl Coordinator {
                 let ranks = self.ledger.world().map_or(0, |w| rendezvous::world_size(&w.members));
                 let stopped = ranks.saturating_sub(1);
                 let spread = self.breaking.as_ref().filter(|broke| broke.found.deterministic);
-                let spread = spread.and_then(|b| b.found.reasons.iter().find(|r| r.starts_with("the same on ")));
+                let spread =
+                    spread.and_then(|b| b.found.reasons.iter().find(|r| r.starts_with("the same on ")));
                 let spread = spread.cloned().unwrap_or_default();
                 out.note(Note::RankFailed { attempt, incident, first: first.clone(), stopped, spread });
             }

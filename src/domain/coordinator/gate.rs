@@ -168,7 +168,12 @@ impl Coordinator {
         if verdict == Verdict::Evict && room {
             let (node, reason) = failing.remove(0);
             let why = vec![format!("{node} is taken out: {reason}")];
-            self.propose(now, Body::Evict(Evict { node, reason, inferred: true, ..Evict::default() }), why, out);
+            self.propose(
+                now,
+                Body::Evict(Evict { node, reason, inferred: true, ..Evict::default() }),
+                why,
+                out,
+            );
             return true;
         }
         let next = self.ledger.next_attempt();

@@ -101,7 +101,9 @@ impl Coordinator {
 /// What the person is told.
 fn follows(order: &Order) -> String {
     match order {
-        Order::Pause => "paused: ranks go on; after a failure nothing is started until `relight ctl resume`".to_owned(),
+        Order::Pause => {
+            "paused: ranks go on; after a failure nothing is started until `relight ctl resume`".to_owned()
+        }
         Order::Resume => "resumed".to_owned(),
         Order::Restart => "restarting all ranks".to_owned(),
         Order::Evict { node } => format!("{node} is being taken out"),

@@ -42,7 +42,13 @@ pub fn is_mass(together: usize, world: usize) -> bool {
 
 /// Of the nodes that failed the gate together, those that are taken out.
 #[must_use]
-pub fn failed_gate(ledger: &Ledger, failed: &[(NodeName, String)], asked: usize, wall_ms: u64, mutants: Mutants) -> Chosen {
+pub fn failed_gate(
+    ledger: &Ledger,
+    failed: &[(NodeName, String)],
+    asked: usize,
+    wall_ms: u64,
+    mutants: Mutants,
+) -> Chosen {
     let mut chosen = Chosen::default();
     if is_mass(failed.len(), asked) {
         chosen.why.push(format!(
@@ -54,7 +60,12 @@ pub fn failed_gate(ledger: &Ledger, failed: &[(NodeName, String)], asked: usize,
     let room = allowed(ledger, wall_ms, mutants);
     for (n, (node, what)) in failed.iter().enumerate() {
         if n < room {
-            chosen.evict.push(Evict { node: node.clone(), reason: what.clone(), inferred: true, ..Evict::default() });
+            chosen.evict.push(Evict {
+                node: node.clone(),
+                reason: what.clone(),
+                inferred: true,
+                ..Evict::default()
+            });
         } else {
             chosen.why.push(kept(node, what));
         }
@@ -90,7 +101,15 @@ pub fn choose(ledger: &Ledger, broken: &Broken<'_>, gone: usize) -> Chosen {
             chosen.why.push(reason.clone());
             let slot = ledger.slot(&node);
             let root = if hardware { String::new() } else { fails.clone() };
-            chosen.evict.push(Evict { node, reason, until_ms: None, back: false, inferred: true, slot, root });
+            chosen.evict.push(Evict {
+                node,
+                reason,
+                until_ms: None,
+                back: false,
+                inferred: true,
+                slot,
+                root,
+            });
         }
     }
     chosen
@@ -101,7 +120,9 @@ fn may_shrink(ledger: &Ledger) -> bool {
 }
 
 fn kept(node: &NodeName, reason: &str) -> String {
-    format!("{reason}; too many nodes were taken out in the last 10 min: {node} is kept (something that nodes share?)")
+    format!(
+        "{reason}; too many nodes were taken out in the last 10 min: {node} is kept (something that nodes share?)"
+    )
 }
 
 /// Nodes that something speaks against, why, and whether it is evidence of a fault of theirs.

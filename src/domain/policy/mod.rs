@@ -304,12 +304,14 @@ fn preempted(broken: &Broken<'_>) -> Option<Verdict> {
             let code = exit_code::SIGNAL_BASE + 15;
             verdict(Decision::Stop { code }, "Slurm is ending this job: nothing is started again")
         }
-        Some(JobWord::Runs) => {
-            verdict(Decision::Restart, "a signal from outside is no fault of the program, and the job goes on")
-        }
-        Some(JobWord::Unknown) => {
-            verdict(Decision::Restart, "a signal from outside is no fault of the program, and nobody ended the job")
-        }
+        Some(JobWord::Runs) => verdict(
+            Decision::Restart,
+            "a signal from outside is no fault of the program, and the job goes on",
+        ),
+        Some(JobWord::Unknown) => verdict(
+            Decision::Restart,
+            "a signal from outside is no fault of the program, and nobody ended the job",
+        ),
     })
 }
 

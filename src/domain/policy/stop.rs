@@ -101,13 +101,15 @@ fn at_the_start(ledger: &Ledger, broken: &Broken<'_>, first: &FirstFailure) -> J
 fn again(ledger: &Ledger, broken: &Broken<'_>, first: &FirstFailure, progress: Progress) -> Option<String> {
     let before = ledger.history().failures.last()?;
     let found = broken.found;
-    let elsewhere = matches!(found.owner, Owner::Hardware | Owner::Network | Owner::Storage | Owner::Preemption);
+    let elsewhere =
+        matches!(found.owner, Owner::Hardware | Owner::Network | Owner::Storage | Owner::Preemption);
     if progress == Progress::Made || elsewhere || before.root != root(first, found) {
         return None;
     }
     if found.owner == Owner::Memory {
         return Some(
-            "it ran out of memory again: ask for more (--mem), or use less, such as fewer data workers".to_owned(),
+            "it ran out of memory again: ask for more (--mem), or use less, such as fewer data workers"
+                .to_owned(),
         );
     }
     let step = broken.reached.at_step().filter(|step| before.step == Some(*step))?;
@@ -119,13 +121,16 @@ fn ceiling(ledger: &Ledger, broken: &Broken<'_>, progress: Progress) -> Option<S
     if counts.without >= WITHOUT {
         let best = ledger.history().best.max(broken.reached.at_step());
         let beyond = best.map_or_else(String::new, |step| format!(" beyond step {step}"));
-        return Some(format!("{WITHOUT} attempts in a row made no progress{beyond} (change: --max-restarts)"));
+        return Some(format!(
+            "{WITHOUT} attempts in a row made no progress{beyond} (change: --max-restarts)"
+        ));
     }
     if counts.early >= EARLY {
         return Some(format!(
             "{EARLY} attempts in a row ended before their first step or within 5 min of it, and no progress is known (change: --max-restarts)"
         ));
     }
-    (counts.without.saturating_add(counts.unknown) >= UNKNOWN)
-        .then(|| format!("{UNKNOWN} attempts in a row have failed, and no progress is known (change: --max-restarts)"))
+    (counts.without.saturating_add(counts.unknown) >= UNKNOWN).then(|| {
+        format!("{UNKNOWN} attempts in a row have failed, and no progress is known (change: --max-restarts)")
+    })
 }

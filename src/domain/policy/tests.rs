@@ -6,8 +6,8 @@ use super::super::exit::ExitKind;
 use super::super::ids::{Incarnation, NodeName, Rank, Seq, Slot, Term};
 use super::super::mutant::Mutants;
 use super::super::record::{
-    AttemptBody, Body, Break, Cause, Decision, Evict, FirstFailure, Ground, Lead, Member, RECORD_VERSION, Record,
-    Writer,
+    AttemptBody, Body, Break, Cause, Decision, Evict, FirstFailure, Ground, Lead, Member, RECORD_VERSION,
+    Record, Writer,
 };
 use super::super::spec::{JobRef, Numbers, Offer, RunSpec};
 use super::*;
@@ -130,8 +130,10 @@ impl Run {
     }
 
     fn open(&mut self, cause: Cause) {
-        let fit: Vec<u64> =
-            (1..).filter(|i| !self.ledger.is_evicted(&name(*i))).take(usize::try_from(self.nodes).unwrap()).collect();
+        let fit: Vec<u64> = (1..)
+            .filter(|i| !self.ledger.is_evicted(&name(*i)))
+            .take(usize::try_from(self.nodes).unwrap())
+            .collect();
         // A slot keeps its node; a free one goes to the next.
         let old: Vec<Option<NodeName>> = (0..self.nodes)
             .map(|slot| {
@@ -139,7 +141,8 @@ impl Run {
                 member.map(|m| m.node.clone()).filter(|n| !self.ledger.is_evicted(n))
             })
             .collect();
-        let mut free = fit.into_iter().map(name).filter(|n| !old.contains(&Some(n.clone()))).collect::<Vec<_>>();
+        let mut free =
+            fit.into_iter().map(name).filter(|n| !old.contains(&Some(n.clone()))).collect::<Vec<_>>();
         let members = old.iter().zip(0..).map(|(node, slot)| Member {
             slot: Slot(slot),
             node: node.clone().unwrap_or_else(|| free.remove(0)),
@@ -245,7 +248,12 @@ fn three_attempts_without_progress_end_a_run_ten_of_which_nothing_is_known_and_t
         ("further each time, and nobody counts", |_| Reached::default(), 2 * HOUR, Some(10)),
         ("hooks count from 0", |n| Reached { stepping_ms: Some(HOUR), ..hook(100 * n) }, 2 * HOUR, Some(10)),
         ("before the first step, or soon after", |_| Reached::default(), 20_000, Some(3)),
-        ("soon after the first step", |_| Reached { stepping_ms: Some(200_000), ..hook(3) }, 2 * HOUR, Some(3)),
+        (
+            "soon after the first step",
+            |_| Reached { stepping_ms: Some(200_000), ..hook(3) },
+            2 * HOUR,
+            Some(3),
+        ),
         ("later than that", |_| Reached { stepping_ms: Some(301_000), ..hook(3) }, 2 * HOUR, Some(10)),
     ];
     for (what, reached, ran_ms, ends) in table {
@@ -301,7 +309,10 @@ fn p1_20_a_program_that_fails_everywhere_at_its_start_is_not_started_again_unles
     let mut run = Run::new(2);
     run.sought.probes = Some(Probes { storage: yes, names: yes });
     let _ = run.breaks(&error(1, "other"), &Found::default(), hook(9), HOUR);
-    assert_eq!(stopped(&run.breaks(&error(1, "ImportError"), &user_error(), Reached::default(), 3_000)), None);
+    assert_eq!(
+        stopped(&run.breaks(&error(1, "ImportError"), &user_error(), Reached::default(), 3_000)),
+        None
+    );
 }
 
 #[test]
@@ -473,7 +484,10 @@ fn p1_19_a_failure_soon_after_a_restore_first_changes_the_source() {
         let verdict = run.decide(Some(&error(1, "nan")), found, reached, 1_000);
         assert_eq!(verdict.source, source, "{restore:?}");
         // Two generations where two exist: only then is it the program.
-        assert_eq!(stopped(&verdict).is_some(), source.is_none() && found.owner == Owner::User && reached.most == Some(105));
+        assert_eq!(
+            stopped(&verdict).is_some(),
+            source.is_none() && found.owner == Owner::User && reached.most == Some(105)
+        );
     }
 }
 

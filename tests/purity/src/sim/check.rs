@@ -326,7 +326,9 @@ impl World {
             }
             Cause::Start => {
                 let waited = self.now.saturating_sub(self.launched_at) + DRIFT;
-                let all = (0..self.nodes.len()).map(Self::name).all(|n| self.check.came.contains(&n) || self.check.policy.was_out(&n));
+                let all = (0..self.nodes.len())
+                    .map(Self::name)
+                    .all(|n| self.check.came.contains(&n) || self.check.policy.was_out(&n));
                 let full = now == spec.max_nodes as usize;
                 if !full && !all && waited < self.scenario.last_call * MS {
                     let detail = format!("record {seq}: {now} nodes after {} ms", waited / MS);
@@ -407,7 +409,8 @@ impl World {
         let signal = self.nodes[node].stop_signal.map(|no| 128 + no);
         // A node that was taken out ends by itself.
         let out = code == 0 && self.check.policy.was_out(&Self::name(node));
-        let fits = out || code == 1 || Some(code) == signal || Some(code) == end || Some(code) == self.check.told;
+        let fits =
+            out || code == 1 || Some(code) == signal || Some(code) == end || Some(code) == self.check.told;
         if !fits {
             let detail = format!("n{node} ends with {code}; journal {end:?}, told {:?}", self.check.told);
             self.fail("exit_code_agrees", detail);

@@ -115,7 +115,8 @@ impl World {
         self.check.disturbed.insert(record.attempt);
         let seen = &self.check.policy;
         if seen.inferred > MOST {
-            let detail = format!("record {}: {} is node {} in short time", record.seq, evict.node, seen.inferred);
+            let detail =
+                format!("record {}: {} is node {} in short time", record.seq, evict.node, seen.inferred);
             self.check.fail("no_eviction_beyond_the_breaker", self.now, detail);
         }
     }
