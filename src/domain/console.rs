@@ -179,6 +179,7 @@ impl Console {
         lines
     }
 
+    #[allow(clippy::too_many_lines)] // One arm a note.
     fn one_line(&self, note: &Note) -> Option<String> {
         Some(match note {
             Note::Decided { decision: Decision::Stop { code }, incident, why, .. }

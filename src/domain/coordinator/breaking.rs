@@ -435,15 +435,7 @@ impl Coordinator {
             let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
-        // In a world with room for both a node that comes back keeps its slot.
-        let stays = |n: &&NodeName| !(self.elastic() && lost.contains(n));
-        let replace = match &verdict.decision {
-            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
-                nodes.iter().filter(stays).cloned().collect()
-            }
-            Decision::Restart | Decision::Stop { .. } => Default::default(),
-        };
-        let wait = Duration::from_millis(verdict.wait_ms);
+        let replace = self.gives_up_slots(&verdict.decision, &lost);
         let broke = Break {
             incident,
             attempt,
@@ -460,7 +452,24 @@ impl Coordinator {
             source: verdict.source,
             followed: verdict.followed.clone(),
         };
-        let not_before = self.breaking.as_ref().map(|b| b.since.after(wait)).filter(|_| verdict.wait_ms > 0);
+        self.want_after(now, broke, replace, verdict.why);
+    }
+
+    /// Whose slots others take. In a world with room for both a node that comes back keeps its slot.
+    fn gives_up_slots(&self, decision: &Decision, lost: &[NodeName]) -> BTreeSet<NodeName> {
+        let stays = |n: &&NodeName| !(self.elastic() && lost.contains(n));
+        match decision {
+            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
+                nodes.iter().filter(stays).cloned().collect()
+            }
+            Decision::Restart | Decision::Stop { .. } => BTreeSet::new(),
+        }
+    }
+
+    /// The world that follows is wanted, if need be after a while.
+    fn want_after(&mut self, now: Now, broke: Break, replace: BTreeSet<NodeName>, why: Vec<String>) {
+        let wait = Some(Duration::from_millis(broke.wait_ms)).filter(|wait| !wait.is_zero());
+        let not_before = wait.and_then(|wait| Some(self.breaking.as_ref()?.since.after(wait)));
         self.want = Some(Want {
             since: not_before.map_or(now.boot, |at| at.max(now.boot)),
             said_waiting: false,
@@ -471,7 +480,7 @@ impl Coordinator {
             cause: Cause::Incident(Box::new(broke)),
             replace,
             not_before,
-            why: verdict.why,
+            why,
         });
     }
 

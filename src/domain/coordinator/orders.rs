@@ -113,6 +113,7 @@ fn follows(order: &Order) -> String {
 
 fn printable(text: &str) -> String {
     let mut text: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
-    text.truncate(text.floor_char_boundary(LONGEST));
+    let end = (0..=LONGEST).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text.truncate(end);
     text.trim().to_owned()
 }

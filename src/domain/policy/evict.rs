@@ -92,7 +92,7 @@ pub fn choose(ledger: &Ledger, broken: &Broken<'_>, gone: usize) -> Chosen {
         let spare = broken.spares > gone + chosen.evict.len();
         if node == *broken.leader {
             chosen.why.push(format!("{reason}; {node} leads this run: kept"));
-        } else if !spare && !(hardware && may_shrink(ledger)) {
+        } else if !(spare || hardware && may_shrink(ledger)) {
             chosen.why.push(format!("{reason}, and no spare is left: kept"));
         } else if room == 0 {
             chosen.why.push(kept(&node, &reason));

@@ -242,7 +242,8 @@ fn user_error() -> Found {
 fn three_attempts_without_progress_end_a_run_ten_of_which_nothing_is_known_and_three_that_are_short() {
     let found = Found::default();
     // What each attempt reaches, how long it runs, and after how many the run ends.
-    let table: [(&str, fn(u64) -> Reached, u64, Option<u64>); 7] = [
+    type Row = (&'static str, fn(u64) -> Reached, u64, Option<u64>);
+    let table: [Row; 7] = [
         ("the same steps again and again", |_| client(0, 500), 2 * HOUR, Some(3)),
         ("further each time", |n| client(90 * n, 90 * n + 100), 1_000, None),
         ("further each time, and nobody counts", |_| Reached::default(), 2 * HOUR, Some(10)),
