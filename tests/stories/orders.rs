@@ -33,7 +33,7 @@ fn a_paused_run_trains_on_and_starts_nothing_until_it_is_resumed() {
     let (code, said) = ctl(&scene, &["pause"], "the file server is being moved");
     assert_eq!(code, 0, "{said}");
     until_said(&scene, "paused by user");
-    wait_for("a rank", LONG, || if rank_of(&scene) > 0 { Ok(()) } else { Err("none") });
+    wait_for("a rank", LONG, || if rank_of(&scene) > 0 { Ok(()) } else { Err("none".to_owned()) });
     kill(Pid::from_raw(rank_of(&scene)), Signal::SIGKILL).unwrap();
     until_said(&scene, "the run is paused: nothing is started");
     let (code, said) = ctl(&scene, &["resume"], "it is there again");
