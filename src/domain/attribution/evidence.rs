@@ -155,7 +155,7 @@ pub fn weigh(exit: &ExitKind, spoken: &Spoken<'_>, seen: &[Sighting], facts: Fac
         evidence.entity = entity(&line).or_else(|| entity(spoken.headline));
         evidence.line = line;
         evidence.cause = cause(rule, exit, spoken, facts);
-        evidence.fingerprint = print(rule, exit, spoken, &evidence.line);
+        evidence.fingerprint = known_by(rule, exit, spoken, &evidence.line);
     }
     let others = seen.iter().filter(|s| s.rule.id != evidence.rule && s.rule.class != Class::Chatter);
     let finding =
@@ -292,7 +292,7 @@ fn kind_of(headline: &str) -> (&str, &str) {
     if kind.contains(' ') { ("", bare) } else { (kind, message) }
 }
 
-fn print(rule: &Rule<'_>, exit: &ExitKind, spoken: &Spoken<'_>, line: &str) -> String {
+fn known_by(rule: &Rule<'_>, exit: &ExitKind, spoken: &Spoken<'_>, line: &str) -> String {
     let class = match rule.class {
         Class::Root => "root",
         Class::Cascade => "cascade",
