@@ -29,7 +29,6 @@ fn seeds(from: u64, to: u64) {
         }
         total.add(&outcome.counters);
     }
-    println!("{total}");
     assert!(total.restarts >= 2 * (to - from) && total.losses >= to - from, "{total}");
 }
 
