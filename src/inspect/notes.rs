@@ -110,7 +110,12 @@ fn beside_the_console(note: &Note) -> String {
         | Note::GaveUp { .. }
         | Note::Suspected { .. }
         | Note::GoesOn { .. }
-        | Note::RankAsks { .. } => String::new(),
+        | Note::RankAsks { .. }
+        | Note::Evicted { .. }
+        | Note::KeptIn { .. }
+        | Note::Ordered { .. }
+        | Note::HeldBack
+        | Note::TakenOut { .. } => String::new(),
     }
 }
 

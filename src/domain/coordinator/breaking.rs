@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::super::attribution;
 use super::super::error_file;
 use super::super::exit::ExitKind;
 use super::super::first_failure::{Seen, Standing, TIE, first_failure};
@@ -11,7 +12,8 @@ use super::super::liveness::vote::HANG;
 use super::super::mutant::Mutant;
 use super::super::note::Note;
 use super::super::outbox::Outbox;
-use super::super::policy::{self, Broken};
+use super::super::policy::restore::Restore;
+use super::super::policy::{self, Broken, Sought};
 use super::super::record::{
     Body, Break, Cause, Decision, FirstFailure, Incident, MAX_OTHERS, Member, Outcome, Victim,
 };
@@ -27,6 +29,7 @@ use super::state::{Breaking, Coordinator, Peer, Phase, Want};
 pub(super) type WorldOf<'a> = (Attempt, &'a [Member]);
 
 /// What broke a world.
+#[derive(Clone, Debug)]
 pub(super) enum What {
     /// Ranks failed by themselves.
     Failed,
@@ -40,6 +43,8 @@ pub(super) enum What {
     Dirty(NodeName),
     /// Its ranks did not advance.
     Hung,
+    /// Somebody wants it, and why.
+    Asked(String),
 }
 
 impl Coordinator {
@@ -163,7 +168,9 @@ impl Coordinator {
                 self.blame(now, (attempt, members), &ends.values().cloned().collect::<Vec<_>>())
             }
             What::Hung => (self.hung(), now.boot),
-            What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
+            What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) | What::Asked(_) => {
+                (None, now.boot)
+            }
         };
         self.down_since.get_or_insert(since);
         let blames = self.config.mutants.has(Mutant::BlameVictim);
@@ -183,7 +190,7 @@ impl Coordinator {
             first: first.filter(|_| !open),
             lost: match &what {
                 What::Lost(node) => vec![node.clone()],
-                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) | What::Hung => Vec::new(),
+                _ => Vec::new(),
             },
             dirty: match &what {
                 What::Dirty(node) => Some(node.clone()),
@@ -201,6 +208,8 @@ impl Coordinator {
             running: None,
             reach: self.take_reach(attempt),
             found: self.hang.take_found(),
+            reached: self.acting.take_reached(attempt, now),
+            sought: Sought::default(),
             heard: false,
         });
         self.phase = Phase::Gathering;
@@ -213,7 +222,7 @@ impl Coordinator {
     }
 
     /// Members that have not said yet what became of their ranks of this attempt.
-    fn unheard(&self, attempt: Attempt) -> BTreeSet<NodeName> {
+    pub(super) fn unheard(&self, attempt: Attempt) -> BTreeSet<NodeName> {
         let members = self.ledger.world().map_or(&[][..], |w| &w.members);
         let unheard = members.iter().filter(|m| {
             let busy = self.busy.get(&m.node).is_some_and(|b| b.attempt == attempt);
@@ -358,24 +367,53 @@ impl Coordinator {
     }
 
     /// Decides what follows from the world that broke last, or decides it again.
-    fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
+    pub(super) fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
         self.find();
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
         let (dirty, found) = (broke.dirty.clone(), broke.found.clone());
         let unstartable = unstartable(broke);
-        let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
+        let (reached, sought) = (broke.reached, broke.sought);
+        let slot = first.as_ref().and_then(|first| self.ledger.slot(&first.node));
+        let free = |(n, p): &(&NodeName, &Peer)| {
+            p.usable() && self.ledger.member(n).is_none() && !self.ledger.is_evicted(n)
+        };
+        let because = match what {
+            What::Asked(why) => Some(why.as_str()),
+            _ => None,
+        };
+        let mut gone = lost.clone();
+        let out_of_it = |m: &&Member| self.ledger.is_evicted(&m.node) && !lost.contains(&m.node);
+        gone.extend(broke.members.iter().filter(out_of_it).map(|m| m.node.clone()));
         let broken = Broken {
             first: first.as_ref(),
-            gone: &lost,
+            gone: &gone,
             dirty: dirty.as_ref(),
             unstartable,
             ran_ms,
-            spares,
+            spares: self.peers.iter().filter(free).count(),
             found: &found,
+            reached,
+            slot,
+            leader: &self.config.node,
+            because,
+            sought,
+            signalled: self.signalled(broke.since),
+            restore: Restore::default(),
+            wall_ms: now.wall_ms,
+            random: self.random ^ incident,
+            mutants: self.config.mutants,
         };
         let verdict = self.or_stop(what, policy::decide(&self.ledger, &broken));
+        let preempted = policy::preemption(&broken);
+        if self.seeks(now, what, &verdict, out) {
+            return;
+        }
+        let mut found = found;
+        if preempted {
+            found.owner = attribution::Owner::Preemption;
+        }
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
             out.note(Note::Decided {
@@ -384,12 +422,15 @@ impl Coordinator {
                 restart: self.ledger.charged() + u32::from(verdict.charged),
                 charged: verdict.charged,
                 max_restarts: self.config.spec.max_restarts,
+                wait_ms: verdict.wait_ms,
                 why: verdict.why.clone(),
             });
         }
         if let Some(broke) = &mut self.breaking {
             broke.verdict = Some(verdict.clone());
+            broke.found = found.clone();
         }
+        self.acting.evicts.clone_from(&verdict.evict);
         if let Decision::Stop { code } = verdict.decision {
             let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
@@ -402,20 +443,26 @@ impl Coordinator {
             }
             Decision::Restart | Decision::Stop { .. } => Default::default(),
         };
-        let decision = verdict.decision.clone();
-        let charged = verdict.charged;
+        let wait = Duration::from_millis(verdict.wait_ms);
         let broke = Break {
             incident,
             attempt,
             ran_ms,
             first_failure: first,
             lost,
-            decision,
-            charged,
+            decision: verdict.decision.clone(),
+            charged: verdict.charged,
             verdict: found,
+            slot,
+            reached,
+            progress: verdict.progress,
+            wait_ms: verdict.wait_ms,
+            source: verdict.source,
+            followed: verdict.followed.clone(),
         };
+        let not_before = self.breaking.as_ref().map(|b| b.since.after(wait)).filter(|_| verdict.wait_ms > 0);
         self.want = Some(Want {
-            since: now.boot,
+            since: not_before.map_or(now.boot, |at| at.max(now.boot)),
             said_waiting: false,
             late: false,
             call: None,
@@ -423,6 +470,7 @@ impl Coordinator {
             said_call: false,
             cause: Cause::Incident(Box::new(broke)),
             replace,
+            not_before,
             why: verdict.why,
         });
     }
@@ -441,7 +489,11 @@ impl Coordinator {
             (_, Some(first)) => {
                 let ranks = self.ledger.world().map_or(0, |w| rendezvous::world_size(&w.members));
                 let stopped = ranks.saturating_sub(1);
-                out.note(Note::RankFailed { attempt, incident, first: first.clone(), stopped });
+                let spread = self.breaking.as_ref().filter(|broke| broke.found.deterministic);
+                let spread =
+                    spread.and_then(|b| b.found.reasons.iter().find(|r| r.starts_with("the same on ")));
+                let spread = spread.cloned().unwrap_or_default();
+                out.note(Note::RankFailed { attempt, incident, first: first.clone(), stopped, spread });
             }
             (What::Gone(node), None) => {
                 out.note(Note::AgentReturned { node: node.clone(), attempt, incident });
@@ -451,7 +503,7 @@ impl Coordinator {
                 out.note(Note::GrantRanOut { node: node.clone(), attempt, incident, own });
             }
             // The loss itself was said when it was noticed.
-            (What::Lost(_) | What::Failed | What::Dirty(_) | What::Hung, None) => {}
+            (What::Lost(_) | What::Failed | What::Dirty(_) | What::Hung | What::Asked(_), None) => {}
         }
     }
 

@@ -158,7 +158,9 @@ impl Coordinator {
             }
             CoordinatorMsg::Progress { ranks, learned, .. } => {
                 let ranks = ranks.into_iter().filter_map(|r| Some((rank(r.local_rank)?, r)));
-                self.ranks_advance(now, node, ranks.collect());
+                let ranks: Vec<(Rank, RankProgress)> = ranks.collect();
+                self.ranks_reach(now, attempt, &ranks);
+                self.ranks_advance(now, node, ranks);
                 if let Some(learned) = learned {
                     self.hang.learned.merge(&learned);
                 }
@@ -476,9 +478,12 @@ impl Coordinator {
         out: &mut Outbox<Effect>,
     ) {
         out.note(Note::RankAsks { rank, node: node.clone(), request: request.clone() });
-        if let Request::Stop { reason } = request {
-            let sentence = format!("rank {rank} ({node}) asked for the end of the run: {reason}");
-            self.end(now, Outcome::Stopped, exit_code::DO_NOT_REQUEUE, sentence, out);
+        match request {
+            Request::Stop { reason } => {
+                let sentence = format!("rank {rank} ({node}) asked for the end of the run: {reason}");
+                self.end(now, Outcome::Stopped, exit_code::DO_NOT_REQUEUE, sentence, out);
+            }
+            Request::Evict { reason } => self.rank_evicts(now, rank, node, &reason, out),
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::board::{Phase, Sample};
+use super::super::board::{Feeder, Phase, Sample};
 use super::super::ids::LocalRank;
 use super::super::time::BootTime;
 use super::limits::{HangSpec, Learned, Limit, Pause, Place, Sketch, limit};
@@ -68,6 +68,8 @@ pub struct RankProgress {
     pub phase: Phase,
     /// Since its page changed, in milliseconds.
     pub age_ms: u64,
+    /// Who feeds its page.
+    pub feeder: Feeder,
 }
 
 /// What one look brought.
@@ -237,8 +239,8 @@ impl Watch {
             if let Some(sample) = &seen.sample {
                 seen.news = false;
                 let age_ms = self.ran.saturating_sub(seen.since);
-                let (step, phase) = (sample.step, sample.phase);
-                progress.push(RankProgress { local_rank: *local_rank, step, phase, age_ms });
+                let (step, phase, feeder) = (sample.step, sample.phase, sample.feeder);
+                progress.push(RankProgress { local_rank: *local_rank, step, phase, age_ms, feeder });
             }
         }
         if !progress.is_empty() {

@@ -128,6 +128,8 @@ pub struct Settings {
     pub join_timeout_ms: Value<u64>,
     /// With MIN:MAX: how long MIN nodes wait for more, in milliseconds.
     pub last_call_ms: Value<u64>,
+    /// The first pause before a restart after failures at one point, in milliseconds.
+    pub backoff_ms: Value<u64>,
     /// How long a run goes on without its store, in milliseconds.
     pub store_timeout_ms: Value<u64>,
     /// How long ranks may run without a word from the coordinator.
@@ -376,6 +378,7 @@ impl Settings {
             last_call_ms: layers.get(Key::LastCall, value::duration_ms, || {
                 by_conf(hints.conf.value.last_call_ms, numbers.last_call_ms)
             })?,
+            backoff_ms: layers.get(Key::RestartBackoff, value::duration_ms, || (numbers.backoff_ms, ""))?,
             store_timeout_ms: layers
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
@@ -415,6 +418,7 @@ impl Settings {
             join_timeout_ms: self.join_timeout_ms.value,
             last_call_ms: self.last_call_ms.value,
             store_timeout_ms: self.store_timeout_ms.value,
+            backoff_ms: self.backoff_ms.value,
             grant: self.grant.value,
             ..Numbers::default()
         }

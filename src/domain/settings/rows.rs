@@ -58,6 +58,7 @@ impl Settings {
                 }
                 Key::LostAfter => (Some(seconds(self.lost_ms.value)), &self.lost_ms.origin),
                 Key::JoinTimeout => (Some(seconds(self.join_timeout_ms.value)), &self.join_timeout_ms.origin),
+                Key::RestartBackoff => (Some(seconds(self.backoff_ms.value)), &self.backoff_ms.origin),
                 Key::StoreTimeout => {
                     (Some(seconds(self.store_timeout_ms.value)), &self.store_timeout_ms.origin)
                 }

@@ -114,6 +114,7 @@ impl Bed {
                 step: Some(7_100),
                 phase: RankPhase::Step,
                 age_ms,
+                feeder: Feeder::Client,
             };
             let ranks = (0..8).map(of).collect();
             self.says(node, node, CoordinatorMsg::Progress { attempt, ranks, learned: None });
@@ -384,8 +385,13 @@ fn where_ranks_are() {
     let mut bed = Bed::watched(learned());
     bed.progress(0);
     let attempt = bed.attempt();
-    let ranks =
-        vec![RankProgress { local_rank: LocalRank(1), step: Some(7_090), phase: RankPhase::Data, age_ms: 0 }];
+    let ranks = vec![RankProgress {
+        local_rank: LocalRank(1),
+        step: Some(7_090),
+        phase: RankPhase::Data,
+        age_ms: 0,
+        feeder: Feeder::Client,
+    }];
     bed.says(2, 2, CoordinatorMsg::Progress { attempt, ranks, learned: None });
     let states = bed.machine.rank_states();
     assert_eq!(states.len(), 32);
