@@ -57,7 +57,8 @@ fn restarts_in_place(python: &OsString) {
     let scene = Scene::new();
     let mut command = RelightCommand::run(&scene);
     command.env("PYTHON_EXEC", python).args(["--nproc-per-node=2", "--max-restarts=3"]);
-    let ended = command.arg(script("store_restart.py")).spawn().wait(RUN);
+    // Torch is imported three times.
+    let ended = command.arg(script("store_restart.py")).spawn().wait(3 * RUN);
     leftovers::assert_none(&scene);
     assert_eq!(ended.code, 0, "{}\n{}", ended.stdout, ended.stderr);
     assert!(ended.stdout.contains("attempt 2: 6"), "{}\n{}", ended.stdout, ended.stderr);
