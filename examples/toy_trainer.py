@@ -696,11 +696,18 @@ def parse(argv):
     parser.add_argument("--global-batch", type=int, default=0, metavar="N", help="samples of a step, shared by all ranks")
     parser.add_argument("--log", default="", metavar="FILE", help="commit log")
     parser.add_argument("--fault", action="append", default=[], type=fault, metavar="KIND:RANK:STEP[:ATTEMPT]")
+    parser.add_argument("--beat", action="store_true", help="say each step on the heartbeat board (import relight)")
     parser.add_argument("--connect-timeout", type=float, default=60, metavar="SEC")
     parser.add_argument("--quiet", action="store_true", help="no line per step")
     parser.add_argument("--world", type=int, default=WORLD, help="with --print-hash-only (default: WORLD_SIZE)")
     parser.add_argument("--print-hash-only", action="store_true", help="print the final hash and end")
     return parser.parse_args(argv)
+
+
+def beating():
+    import relight
+
+    return relight.heartbeat
 
 
 def train(args, log):
@@ -714,8 +721,10 @@ def train(args, log):
     log.event("resume", step=step)
     if RANK == 0:
         print("attempt %d: %d ranks, resuming behind step %d of %d" % (ATTEMPT, WORLD, step, args.steps), flush=True)
+    beat = beating() if args.beat else lambda step: None
     while step < args.steps:
         step += 1
+        beat(step)
         if args.step_time > 0:
             time.sleep(args.step_time)
         suffer(args.fault, step, log)

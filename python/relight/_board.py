@@ -41,12 +41,13 @@ _file = None
 _bytes = None
 _collective_ms = 0
 
-# The beat without its phase: the step (`<< 24`) and flags. A hook counts steps as long as the program does not say them.
-_base = 0
+# The beat of a step of whose parts nothing is known: step, phase and flags; and what hooks add to it, as they count steps until
+# the program says them. `_low` is what stands below the step that a program says.
+_base = _low = 0
 _more = _ONE
-# What is being done, as bits of the beat: a phase of the program's own takes the place of all that hooks know.
+# A phase of the program's own, and what turns that beat into one of the other phases: nothing, as long as there is such a one.
 _own = None
-_data = _after = _forward = _backward = _optimizer = _step = 0
+_data = _after = _forward = _backward = _optimizer = 0
 
 _entry = 0
 _free = list(range(_DEPTH - 1, -1, -1))
@@ -181,9 +182,9 @@ def heartbeat(step=None):
     if step is not None:
         if step.__class__ is not int:
             step = _number(step)
-        base = step << 24 | 3
+        base = step << 24 | _low
         try:
-            words[3] = base | _step
+            words[3] = base
         except ValueError:
             _number(step)
         _base = base
@@ -205,10 +206,10 @@ def _first_beat():
     words = _claim()
     _more = 0
     _base = _BY_CLIENT
-    _begun()
+    _settle()
     if words is _page:
         _client = words
-        words[_BEAT] = _base | _step
+        words[_BEAT] = _base
     return words
 
 
@@ -292,7 +293,7 @@ def extend(seconds):
     """
     asked = _milliseconds(seconds, "seconds")
     words = _claim()
-    now = words[_TIME] & 0xFFFFFFFF
+    now = (words[_TIME] ^ words[_BEAT] >> 24) & 0xFFFFFFFF
     word = words[_EXTEND]
     before = word & 0xFFFFFFFF if word >> 32 == now else 0
     words[_EXTEND] = now << 32 | min(before + asked, 0xFFFFFFFF)
@@ -345,30 +346,26 @@ def _write(words, at, data):
 # ---------------------------------------------------------------- phases
 
 
-def _begun():
-    if _own is None:
-        _set_codes()
-
-
-def _set_codes():
-    """The phases as hooks know them; before the first step there is only one."""
-    global _data, _after, _forward, _backward, _optimizer, _step
-    begun = _client is not None or _more == 0 or _base != 0
-    _data, _forward, _backward, _optimizer, _step = (code << 16 if begun else 0 for code in (1, 2, 3, 4, 7))
-    _after = _step
-
-
 def _set_phase(code):
     """The program is in this phase, whatever hooks see; None: no longer."""
-    global _own, _data, _after, _forward, _backward, _optimizer, _step
+    global _own
     words = _claim()
     _own = code
-    if code is None:
-        _set_codes()
-    else:
-        _data = _after = _forward = _backward = _optimizer = _step = code << 16
-    words[_BEAT] = _base | _step
+    _settle()
+    words[_BEAT] = _base
     words[_TIME] = _clock()
+
+
+def _settle():
+    """Works out what is written in which phase; before the first step there is only one."""
+    global _base, _low, _data, _after, _forward, _backward, _optimizer
+    begun = _more == 0 or _base & _STEP_KNOWN
+    code = _own if _own is not None else 7 if begun else 0
+    _base = _base & ~(0xFF << 16) | code << 16
+    _low = code << 16 | _STEP_KNOWN | _BY_CLIENT
+    fixed = _own is not None or not begun
+    _data, _forward, _backward, _optimizer = (0 if fixed else (other ^ code) << 16 for other in (1, 2, 3, 4))
+    _after = 0
 
 
 # ---------------------------------------------------------------- what hooks in torch call (`_hooks` puts them there)
@@ -379,7 +376,7 @@ def _before_step(optimizer, args, kwargs):
     words = _hook
     if words is None:
         words = _first_step()
-    words[3] = _base | _optimizer
+    words[3] = _base ^ _optimizer
 
 
 def _after_step(optimizer, args, kwargs):
@@ -388,18 +385,17 @@ def _after_step(optimizer, args, kwargs):
     words = _hook
     if words is None:
         words = _first_step()
-    _base = base = _base + _more
-    words[3] = base | _step
-    words[4] = _clock()
+    # The step is another one: that is a beat, and a time would only cost.
+    _base = words[3] = _base + _more
 
 
 def _first_step():
     """Hooks feed the page from here on."""
     global _hook, _base
     words = _claim()
-    if _more and not _base:
-        _base = _STEP_KNOWN
-    _begun()
+    if _more and not _base & _STEP_KNOWN:
+        _base |= _STEP_KNOWN
+        _settle()
     if words is _page:
         _hook = words
     return words
@@ -412,30 +408,28 @@ def _around_next(original):
         words = _hook
         if words is None:
             words = _page if _page is not None else _nowhere
-        words[3] = _base | _data
+        words[3] = _base ^ _data
         try:
             return original(self)
         finally:
-            words[3] = _base | _after
+            words[3] = _base ^ _after
             words[4] = _clock()
 
     return __next__
 
 
 def _around_backward(original):
-    """`torch.autograd.backward`. Who comes through here is in the forward pass after its data."""
+    """`torch.autograd.backward`: what follows counts to it until the optimizer's turn comes. Who comes through here is in the
+    forward pass after its data."""
 
     def backward(*args, **kwargs):
         global _after
         words = _hook
         if words is None:
-            return original(*args, **kwargs)
-        words[3] = _base | _backward
-        try:
-            return original(*args, **kwargs)
-        finally:
-            _after = _forward
-            words[3] = _base | _step
+            words = _page if _page is not None else _nowhere
+        words[3] = _base ^ _backward
+        _after = _forward
+        return original(*args, **kwargs)
 
     return backward
 

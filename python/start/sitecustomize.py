@@ -44,15 +44,17 @@ def _start():
                 spec = find(name, path, target) if find and finder is not Finder else None
                 if spec is None:
                     continue
+                loader = spec.loader
                 try:
-                    execute = spec.loader.exec_module
+                    execute = loader.exec_module
 
                     def exec_module(module):
+                        del loader.exec_module
                         execute(module)
                         loaded(name, module)
 
-                    # Of this one loader; everything else of it stays as it is.
-                    spec.loader.exec_module = exec_module
+                    # Of this one loader, until it has done its work.
+                    loader.exec_module = exec_module
                 except AttributeError:
                     pass
                 return spec

@@ -4,13 +4,14 @@
 //! on the log pump, files in workers.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 pub use super::ends::Files;
 use super::ends::{Answer, End, Ends};
-use super::events::{State, Teller, Worker};
+use super::events::{Group, State, Teller, Worker};
 use super::liveness::Looks;
 use super::measured::Measured;
 use super::processes::{Command, ProcessEvent, Processes, Scope as ProcessScope};
@@ -21,6 +22,7 @@ use crate::domain::attribution::evidence::survey;
 use crate::domain::error_file::ErrorNote;
 use crate::domain::exit::ExitKind;
 use crate::domain::guardian::{SignalInfo, ToAgent};
+use crate::domain::health::HealthSpec;
 use crate::domain::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Slot, Term};
 use crate::domain::last_words::last_words;
 use crate::domain::note::Note;
@@ -100,6 +102,9 @@ pub trait Hooks {
     /// Find out where these ranks stand, with two looks that lie at least so far apart, and say so with
     /// [`Input::Evidence`], in any case and within 5 s. Another look ends the one before.
     fn collect_evidence(&mut self, attempt: Attempt, ranks: Vec<Target>, between: Duration);
+    /// Look whether this node is fit, and say so with `Event::Checked`. With an attempt: ask these programs of the user, each
+    /// of which may take so long; in any case and soon after. Without: whatever can be looked at without them, some time.
+    fn check(&mut self, attempt: Option<Attempt>, programs: HealthSpec);
     /// Whose grants count from here on.
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
     /// An explanation.
@@ -150,9 +155,11 @@ pub struct Driver<H> {
     rendezvous: Rendezvous,
     /// The ranks' pages of the heartbeat board.
     pub(super) boards: Option<Boards>,
-    /// Nodes of the newest world, and this one's place among them.
-    groups: (u32, u32),
+    /// This node in the newest world.
+    group: Option<Group>,
     began: BootTime,
+    /// Since when the next world is waited for.
+    idle: BootTime,
 }
 
 impl<H: Hooks> Driver<H> {
@@ -171,14 +178,16 @@ impl<H: Hooks> Driver<H> {
             used_ports: Vec::new(),
             rendezvous: Rendezvous::default(),
             boards: None,
-            groups: (1, 0),
+            group: None,
             began: clock::boot(),
+            idle: clock::boot(),
         }
     }
 
     /// Works until the inbox is closed.
     pub async fn run(mut self, mut inbox: UnboundedReceiver<Input>) {
         self.handle(Event::Begin);
+        self.hooks.check(None, HealthSpec::default());
         loop {
             let input = match earlier(self.agent.deadline(), self.looks.next) {
                 None => inbox.recv().await,
@@ -259,8 +268,8 @@ impl<H: Hooks> Driver<H> {
         let Some((source, pid)) = self.sources.values().find(|(source, _)| source.rank == rank) else {
             return;
         };
-        let worker = Worker { rank, local_rank: source.local_rank, world_size: source.world_size, pid: *pid };
-        let line = self.events(attempt).line(state, Some(worker), kind, error);
+        let worker = Worker { rank, local_rank: source.local_rank, pid: *pid };
+        let line = self.events(attempt).worker(state, worker, kind, error);
         self.parts.pump.say(Stream::Err, line);
     }
 
@@ -269,8 +278,7 @@ impl<H: Hooks> Driver<H> {
             spec: &self.parts.spec,
             context: &self.parts.context,
             attempt,
-            groups: self.groups.0,
-            group_rank: self.groups.1,
+            group: self.group.as_ref(),
             seconds: clock::boot().since(self.began).as_secs(),
         }
     }
@@ -290,6 +298,7 @@ impl<H: Hooks> Driver<H> {
             }
             ProcessEvent::RankExited { rank, pid: _, kind, at } => self.drain(rank, kind, at),
             ProcessEvent::Swept { op, survivors } => {
+                self.idle = clock::boot();
                 let survivors = survivors
                     .iter()
                     .map(|s| Survivor { pid: u32::try_from(s.pid).unwrap_or(0), state: s.state });
@@ -297,6 +306,7 @@ impl<H: Hooks> Driver<H> {
                 if let Some(event) = self.ends.sweep(event) {
                     self.handle(event);
                 }
+                self.hooks.check(None, HealthSpec::default());
             }
             ProcessEvent::WorkerExited { .. } => {}
             ProcessEvent::FromGuardian(bytes) => match decode::<ToAgent>(&bytes) {
@@ -385,6 +395,10 @@ impl<H: Hooks> Driver<H> {
             Effect::Send(frame) => self.hooks.send(frame),
             Effect::Reach { node, address } => self.hooks.try_reach(node, address),
             Effect::Probe { name } => self.hooks.probe(name),
+            Effect::Check { attempt } => {
+                let programs = self.agent.programs();
+                self.hooks.check(Some(attempt), programs);
+            }
             Effect::Follow { term, leader, previous_dead, forever } => {
                 self.hooks.follow(term, leader, previous_dead, forever);
             }
@@ -400,7 +414,7 @@ impl<H: Hooks> Driver<H> {
             Effect::Exit(code) => {
                 if self.parts.context.events {
                     let state = if code == 0 { State::Succeeded } else { State::Failed };
-                    let line = self.events(self.attempt).line(state, None, None, "");
+                    let line = self.events(self.attempt).agent(state, None);
                     self.parts.pump.say(Stream::Err, line);
                 }
                 self.hooks.exit(code);
@@ -413,12 +427,11 @@ impl<H: Hooks> Driver<H> {
         self.ends.begin(attempt, clock::now().wall_ms);
         self.measured.begin();
         self.sources.clear();
-        let before = world.members.iter().filter(|member| member.slot < slot).count();
-        let narrow = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        self.groups = (narrow(world.members.len()), narrow(before));
+        self.place(world, slot);
         let store = self.rendezvous.open(attempt, world, slot, &self.parts.inbox);
         // From here on the port belongs to the store, or to rank 0.
-        self.hold = None;
+        let hold = self.hold.take();
+        let store = store.and_then(|()| self.rendezvous.leave_to_rank_0(world, slot, hold));
         if let Err(why) = store {
             return self.refuse(seats, &why);
         }
@@ -472,6 +485,20 @@ impl<H: Hooks> Driver<H> {
         }
     }
 
+    /// This node's place in its next world; torchrun tells how long it took to find that world and that place.
+    fn place(&mut self, world: &World, slot: Slot) {
+        let began = clock::boot();
+        let group = Group::of(world, slot);
+        if self.parts.context.events {
+            let (found, numbered) = (began.since(self.idle), clock::boot().since(began));
+            for (state, took) in [(State::Rendezvous, found), (State::AssignWorkerRanks, numbered)] {
+                let line = self.events(self.attempt).agent(state, Some(took));
+                self.parts.pump.say(Stream::Err, line);
+            }
+        }
+        self.group = group;
+    }
+
     /// None of these ranks can be started.
     fn refuse(&mut self, seats: &[Seat], why: &Refused) {
         for seat in seats {
@@ -497,28 +524,41 @@ impl<H: Hooks> Driver<H> {
     }
 
     fn open_offer(&mut self, op: Op) {
-        let event = match PortHold::new(&self.used_ports, random::u64()) {
-            Ok(hold) => {
-                let port = hold.port();
-                self.used_ports.push(port);
-                if self.used_ports.len() > REMEMBERED_PORTS {
-                    self.used_ports.remove(0);
-                }
-                self.hold = Some(hold);
-                let address = self.parts.config.spec.address.clone();
-                let hosted = self.parts.context.rdzv_store == StoreHost::Agent;
-                let hosted = hosted
-                    && match self.rendezvous.offer(&address, port) {
-                        Ok(()) => true,
-                        Err(said) => {
-                            self.hooks.note(Note::RendezvousStore { said });
-                            false
-                        }
-                    };
-                Event::OfferReady { op, offer: Offer { address, port, hosted } }
-            }
+        let event = match self.offer() {
+            Ok(offer) => Event::OfferReady { op, offer },
             Err(_) => Event::OfferFailed { op },
         };
         let _ = self.parts.inbox.send(Input::Event(event));
+    }
+
+    /// A port that nobody has. Somebody may listen there before our store does: then it is another one.
+    fn offer(&mut self) -> io::Result<Offer> {
+        const TRIES: u32 = 3;
+        let address = self.parts.config.spec.address.clone();
+        let hosted = self.parts.context.rdzv_store == StoreHost::Agent;
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let port = self.hold_port()?;
+            match if hosted { self.rendezvous.offer(&address, port).map(|()| true) } else { Ok(false) } {
+                Ok(hosted) => return Ok(Offer { address, port, hosted }),
+                Err(_) if tries < TRIES => {}
+                Err(said) => {
+                    self.hooks.note(Note::RendezvousStore { said });
+                    return Ok(Offer { address, port, hosted: false });
+                }
+            }
+        }
+    }
+
+    fn hold_port(&mut self) -> io::Result<u16> {
+        let hold = PortHold::new(&self.used_ports, random::u64())?;
+        let port = hold.port();
+        self.used_ports.push(port);
+        if self.used_ports.len() > REMEMBERED_PORTS {
+            self.used_ports.remove(0);
+        }
+        self.hold = Some(hold);
+        Ok(port)
     }
 }

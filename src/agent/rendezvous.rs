@@ -12,9 +12,11 @@ use super::driver::Input;
 use super::start::Refused;
 use crate::domain::errno::errno_name;
 use crate::domain::ids::{Attempt, Rank, Slot};
+use crate::domain::port_conflict;
 use crate::domain::rendezvous;
 use crate::domain::torch_store::seen::Place;
 use crate::domain::wire::World;
+use crate::sys::port::PortHold;
 use crate::sys::process::{nofile, raise_nofile};
 use crate::sys::spawn::Nofile;
 use crate::torch_store::{
@@ -24,6 +26,8 @@ use crate::torch_store::{
 /// Files that an agent has open beside its store's: its own, and of each rank.
 const OWN_FILES: u64 = 512;
 const FILES_OF_A_RANK: u64 = 8;
+
+const EADDRINUSE: i32 = 98;
 
 /// What of it there is.
 #[derive(Debug, Default)]
@@ -109,6 +113,26 @@ impl Rendezvous {
     pub(super) fn over(&mut self, attempt: Attempt) {
         if let Some((_, server)) = self.server.as_ref().filter(|(of, _)| *of == attempt) {
             server.retire();
+        }
+    }
+
+    /// Where rank 0 hosts the store, it does so at the port that was held for it: unless somebody else listens there by now.
+    ///
+    /// # Errors
+    /// Somebody does.
+    pub(super) fn leave_to_rank_0(
+        &self,
+        world: &World,
+        slot: Slot,
+        hold: Option<PortHold>,
+    ) -> Result<(), Refused> {
+        let ours = world.members.first().is_some_and(|first| first.slot == slot);
+        let hold = hold.filter(|hold| ours && !world.master.hosted && hold.port() == world.master.port);
+        match hold {
+            Some(hold) if !hold.is_free() => {
+                Err(Refused { errno: EADDRINUSE, what: port_conflict::taken(hold.port()) })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

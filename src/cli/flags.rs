@@ -37,6 +37,8 @@ pub enum Command {
     Logs(LogsArgs),
     /// Show the journal of a run
     Events(EventsArgs),
+    /// Look whether this node is fit for ranks
+    Check(CheckArgs),
     /// Remove the directories of finished runs
     Gc(GcArgs),
     /// Show settings
@@ -225,6 +227,13 @@ pub struct RunOptions {
     /// node [default: auto]
     #[arg(long, value_name = "auto|lease", help_heading = "Failures")]
     pub grant: Option<String>,
+    /// A command that says whether a node is fit, asked on every node before every start: 0 it is, 1 to 125 with a reason
+    /// on the last line it is not. May be given several times
+    #[arg(long, value_name = "COMMAND", help_heading = "Failures")]
+    pub health_cmd: Vec<String>,
+    /// How long such a command may take; one that is late says nothing of the node [default: 60 s]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub health_timeout: Option<String>,
 
     /// Where the ranks' logs lie; /dev/null: no files [default: in the run directory]
     #[arg(long, value_name = "DIR", help_heading = "Output")]
@@ -340,6 +349,8 @@ impl RunOptions {
                 Key::JoinTimeout => text(&self.join_timeout),
                 Key::StoreTimeout => text(&self.store_timeout),
                 Key::Grant => text(&self.grant),
+                Key::HealthCmd => (!self.health_cmd.is_empty()).then(|| self.health_cmd.join("\n")),
+                Key::HealthTimeout => text(&self.health_timeout),
                 Key::LocalAddr => text(&self.local_addr),
                 Key::RdzvStore => text(&self.rdzv_store),
                 Key::LastCall => text(&self.last_call),
@@ -400,6 +411,26 @@ pub struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// `relight check`
+#[derive(Debug, ClapArgs)]
+#[command(
+    after_help = "Ends with 0 if no check fails, with 1 if one does. In an allocation: srun relight check."
+)]
+pub struct CheckArgs {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// A command that says whether the node is fit, as for `run`. May be given several times
+    #[arg(long, value_name = "COMMAND")]
+    pub health_cmd: Vec<String>,
+    /// How long such a command may take [default: 60 s]
+    #[arg(long, value_name = "TIME")]
+    pub health_timeout: Option<String>,
+    /// Where run directories lie
+    #[arg(long, value_name = "DIR")]
+    pub run_dir: Option<String>,
 }
 
 /// `relight why`

@@ -13,6 +13,7 @@ use super::flags::{Fault, InjectArgs};
 use super::{output, runs};
 use crate::domain::exit::{signal_name, signal_number};
 use crate::domain::exit_code::Outcome;
+use crate::sys::files;
 
 /// A fault that could not be injected.
 #[derive(Debug, thiserror::Error)]
@@ -211,10 +212,13 @@ pub fn inject(process: &Process, args: &InjectArgs) -> Result<Outcome, Failure> 
 const CONT: u8 = 18;
 const STOP: u8 = 19;
 
+/// A status is no longer.
+const LONGEST: usize = 16 << 20;
+
 fn status(run_dir: &Path) -> Result<StatusPids, InjectError> {
     let path = run_dir.join("status.json");
-    let text = match std::fs::read(&path) {
-        Ok(text) => text,
+    let text = match files::read_small(&path, LONGEST) {
+        Ok((text, _)) => text,
         Err(source) => return Err(InjectError::Unreadable { path, source }),
     };
     serde_json::from_slice(&text).map_err(|source| InjectError::NoStatus { path, source })

@@ -5,6 +5,7 @@
 
 pub mod affinity;
 pub mod argv;
+pub mod check;
 pub mod completions;
 pub mod devices;
 pub mod facts;
@@ -85,6 +86,7 @@ fn perform(process: &facts::Process, command: Parsed) -> Result<Outcome, Failure
         Parsed::Other(Command::Why(args)) => inspecting::show_why(process, &args),
         Parsed::Other(Command::Events(args)) => inspecting::show_events(process, &args),
         Parsed::Other(Command::Logs(args)) => inspecting::show_logs(process, &args),
+        Parsed::Other(Command::Check(args)) => check::check(process, &args),
         Parsed::Other(Command::Gc(args)) => inspecting::collect(process, &args),
         Parsed::Other(Command::Inject(inject)) => inject::inject(process, &inject),
         Parsed::Other(Command::Gen { what }) => {

@@ -63,7 +63,7 @@ pub const OPTIONS: &[Row] = rows! {
     Better "--max-restarts": "One budget for the whole run, not one for each node; `unlimited` is a value. In a batch job the default is no limit while attempts last, under the name torchrun 0.";
     WithoutEffect "--monitor-interval": "Must be above 0; an end is seen at once, whatever it says.";
     WithoutEffect "--start-method": "spawn, fork or forkserver; ranks are programs of their own.";
-    Same "--event-log-handler": "null or console: torch's events as JSON lines on standard error, for each start and end of a rank and for the agent.";
+    Same "--event-log-handler": "null or console: torch's events as JSON lines on standard error, for each rendezvous, each start and end of a rank and for the agent, whose last one is FAILED when the run failed.";
     Refused "--event-log-handler PLUGIN": "relight cannot load a Python plug-in.";
     Same "--role": "ROLE_NAME, and part of the prefix.";
     Same "-m": "`python -u -m MODULE`; also `--module`. Not together with --no-python.";
@@ -82,7 +82,7 @@ pub const OPTIONS: &[Row] = rows! {
     Better "--local-addr": "An IP address, never a name that others cannot look up.";
     WithoutEffect "--logs-specs default": "What relight does.";
     Refused "--logs-specs PLUGIN": "relight cannot load a Python plug-in.";
-    Better "--numa-binding": "node, socket, exclusive or core-complex by torch's rules, without numactl; the memory follows the first touch. Without a GPU ranks are spread over the NUMA nodes.";
+    Better "--numa-binding": "node, socket, exclusive or core-complex by torch's rules, without numactl; the memory follows the first touch. Without a GPU ranks are spread over the NUMA nodes. Tested on descriptions of machines; none with GPUs was at hand.";
     Better "--signals-to-handle": "TERM, INT, HUP and QUIT stop a run whatever it says, USR1 and USR2 always go to the ranks that handle them, without an end. A name that is no signal is warned of.";
     Better "--shutdown-timeout": "For every stop: at the end, for a restart, when another node failed. A second signal does not wait. A fraction and a unit may be given.";
     Same "--virtual-local-rank": "LOCAL_RANK is 0 and CUDA_VISIBLE_DEVICES (HIP_VISIBLE_DEVICES) names the rank's own GPU. Too few GPUs is refused before the start.";
@@ -90,7 +90,7 @@ pub const OPTIONS: &[Row] = rows! {
 
 /// What is no option.
 pub const RULES: &[Row] = rows! {
-    Same "x.py --nnodes 3": "Everything behind the program is the program's.";
+    Better "x.py --nnodes 3": "Everything behind the program is the program's; an option of the launcher's that was given nowhere else is named as without effect.";
     Same "-- x.py": "A `--` in front of the program is taken away, and so is one directly behind it.";
     Same "--nproc_per_node": "Underscores for hyphens.";
     Better "--nproc": "A prefix that is unique. torchrun refuses those of options with two spellings; every prefix that it takes means the same here.";

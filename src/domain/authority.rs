@@ -362,7 +362,9 @@ impl Authority {
         if peer.acks.len() > REMEMBERED {
             peer.acks.pop_front();
         }
-        let ack = Ack { term: leading.term, leader: leading.leader, ack: self.acks, n, remaining_ms };
+        // Whoever sends it puts the time on it.
+        let ack =
+            Ack { term: leading.term, leader: leading.leader, ack: self.acks, n, remaining_ms, wall_ms: 0 };
         out.put(Effect::SendAck { node: node.clone(), link, ack });
     }
 

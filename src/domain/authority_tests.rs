@@ -199,7 +199,14 @@ fn authority_comes_back_with_a_majority() {
         bed.event(6_000, Event::Voters(vec![name(0)])),
         [Effect::Until(BootTime::from_millis(10_300)), {
             let leader = LEADER;
-            let ack = Ack { term: Term(0), leader, ack: ack.unwrap() + 1, n: bed.n, remaining_ms: 4_300 };
+            let ack = Ack {
+                term: Term(0),
+                leader,
+                ack: ack.unwrap() + 1,
+                n: bed.n,
+                remaining_ms: 4_300,
+                wall_ms: 0,
+            };
             Effect::SendAck { node: name(0), link: Link(0), ack }
         }]
     );

@@ -10,9 +10,11 @@ use super::board::Request;
 use super::errno::errno_name;
 use super::exit::signal_name;
 use super::failed_box::FailedBox;
+use super::health::{CheckResult, Finding};
 use super::ids::{Attempt, NodeName, Rank, RunId};
 use super::liveness::limits::Place;
 use super::note::{DAMAGED, NoPlace, Note, Replaced, Sign};
+use super::port_conflict;
 use super::record::{Decision, FirstFailure, Incident, Victim};
 use super::time::human;
 use super::torch_store::seen::Reach;
@@ -243,6 +245,8 @@ impl Console {
             Note::LogsLost { bytes } => {
                 format!("logs: {} of output are in no file, as none could be written", size(*bytes))
             }
+            Note::Unhealthy { node, results } => unhealthy(node, results),
+            Note::NoneBlamed { nodes, of, together } => none_blamed(nodes, *of, *together),
             Note::StoreBack { after } => {
                 format!("the run directory can be written again after {}", human(*after))
             }
@@ -324,7 +328,11 @@ impl Console {
         };
         let nodes = if self.banner.nodes == 1 { "node" } else { "nodes" };
         Some(match decision {
-            Decision::Restart if restart == 0 => format!("starting again on the same {nodes}"),
+            Decision::Restart if restart == 0 => {
+                let port = why.iter().find(|why| why.starts_with(port_conflict::SIGN));
+                let port = port.map_or(String::new(), |why| format!("{why}; "));
+                format!("{port}starting again on the same {nodes}")
+            }
             Decision::Restart => format!("{number} on the same {nodes}"),
             Decision::Replace { .. } | Decision::Shrink { .. } if restart == 0 => return None,
             Decision::Replace { nodes } | Decision::Shrink { nodes } => {
@@ -446,12 +454,41 @@ fn signs(silent: Duration, sign: &Sign) -> String {
 }
 
 /// Why another node is where this one was.
+/// The worst of what was found, with how many more there are.
+fn unhealthy(node: &NodeName, results: &[CheckResult]) -> String {
+    let mut sorted: Vec<&CheckResult> = results.iter().collect();
+    sorted.sort_by_key(|result| std::cmp::Reverse(result.finding));
+    let Some(worst) = sorted.first() else { return format!("{node} is healthy") };
+    let more = match sorted.len() {
+        1 => String::new(),
+        count => format!(" (and {} more: relight check)", count - 1),
+    };
+    let verb = match worst.finding {
+        Finding::Fail => "fails",
+        Finding::Unknown => "gives no answer to",
+        Finding::Pass | Finding::Skipped => "has a word of warning from",
+    };
+    format!("{node} {verb} the check {}: {}{more}", worst.check, worst.sentence)
+}
+
+fn none_blamed(nodes: &[NodeName], of: u32, together: bool) -> String {
+    let names = join(nodes);
+    if together {
+        let count = nodes.len();
+        return format!(
+            "{count} of {of} nodes fail a check together ({names}): none is blamed; look at the check, the storage, the network"
+        );
+    }
+    format!("{names} failed a check, and there is no node to take the place: kept")
+}
+
 fn replaced(node: &NodeName, why: Replaced) -> String {
     match why {
         Replaced::Lost => format!("{node} lost"),
         Replaced::Dirty => format!("{node} has a process that survived SIGKILL"),
         Replaced::FailedTwice => format!("{node} failed first in two attempts running"),
         Replaced::Away => format!("{node} has no agent"),
+        Replaced::Evicted => format!("{node} is evicted"),
     }
 }
 

@@ -99,6 +99,8 @@ variables! {
     RELIGHT_PHASE_TIMEOUT = Reads "RELIGHT_PHASE_TIMEOUT": "Default of `--phase-timeout`.";
     RELIGHT_HANG_ACTION = Reads "RELIGHT_HANG_ACTION": "Default of `--hang-action`.";
     RELIGHT_HANG_FLOOR = Reads "RELIGHT_HANG_FLOOR": "Default of `--hang-floor`.";
+    RELIGHT_HEALTH_CMD = Reads "RELIGHT_HEALTH_CMD": "Default of `--health-cmd`, one command a line.";
+    RELIGHT_HEALTH_TIMEOUT = Reads "RELIGHT_HEALTH_TIMEOUT": "Default of `--health-timeout`.";
     RELIGHT_GRANT = Reads "RELIGHT_GRANT": "Default of `--grant`.";
     RELIGHT_RDZV_STORE = Reads "RELIGHT_RDZV_STORE": "Default of `--rdzv-store`.";
     RELIGHT_SLURM_ENV = Reads "RELIGHT_SLURM_ENV": "Default of `--slurm-env`.";

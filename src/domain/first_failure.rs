@@ -86,6 +86,12 @@ impl ExitReport {
         }
     }
 
+    /// It may be the first failure where one that lost its peer would be it otherwise.
+    #[must_use]
+    pub fn may_be_first(&self) -> bool {
+        !self.ours && (self.exit.is_success() || self.standing() != Standing::PeerLost)
+    }
+
     /// When it failed, for an end at `at`: by its own error file, else when it ended.
     #[must_use]
     pub fn moment(&self, at: BootTime) -> BootTime {

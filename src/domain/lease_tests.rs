@@ -32,7 +32,7 @@ impl Bed {
     }
 
     fn ack(&mut self, ms: u64, link: u64, n: u64, ack: u64, remaining_ms: u64) -> Vec<Effect> {
-        let ack = Ack { term: Term(0), leader: LEADER, ack, n, remaining_ms };
+        let ack = Ack { term: Term(0), leader: LEADER, ack, n, remaining_ms, wall_ms: 0 };
         self.event(ms, Event::Acked { link: Link(link), ack })
     }
 
@@ -199,14 +199,14 @@ fn no_other_leader_gets_a_vote_for_t_after_the_last_acknowledgement() {
     assert_eq!(bed.welcome(500, other, 1, false), [Effect::CloseLink(Link(0)), Effect::Dial(Link(1))]);
     bed.event(501, Event::LinkUp(Link(1)));
     let n = bed.lease.n;
-    let ack = Ack { term: Term(1), leader: other, ack: 1, n, remaining_ms: 0 };
+    let ack = Ack { term: Term(1), leader: other, ack: 1, n, remaining_ms: 0, wall_ms: 0 };
     let mut echoes = beats(&bed.event(502, Event::Acked { link: Link(1), ack }));
     for ms in (600..8_000).step_by(10) {
         let effects = bed.tick(ms);
         for (_, n, echo) in beats(&effects) {
             assert_eq!(echo.is_some(), ms > 5_301 + 26, "at {ms}");
             echoes.push((1, n, echo));
-            let ack = Ack { term: Term(1), leader: other, ack: n, n, remaining_ms: 0 };
+            let ack = Ack { term: Term(1), leader: other, ack: n, n, remaining_ms: 0, wall_ms: 0 };
             bed.event(ms + 1, Event::Acked { link: Link(1), ack });
         }
     }
@@ -221,7 +221,7 @@ fn a_leader_proven_dead_frees_the_vote() {
     bed.welcome(500, other, 1, true);
     bed.event(501, Event::LinkUp(Link(1)));
     let n = bed.lease.n;
-    let ack = Ack { term: Term(1), leader: other, ack: 9, n, remaining_ms: 0 };
+    let ack = Ack { term: Term(1), leader: other, ack: 9, n, remaining_ms: 0, wall_ms: 0 };
     let effects = bed.event(502, Event::Acked { link: Link(1), ack });
     assert_eq!(beats(&effects), [(1, n + 1, Some(9))]);
 }
@@ -231,7 +231,7 @@ fn acknowledgements_of_another_leader_or_for_unknown_beats_change_nothing() {
     let mut bed = Bed::beating();
     for (leader, term, n) in [(7, 0, 1), (100, 1, 1), (100, 0, 99), (100, 0, 0)] {
         let leader = Incarnation(leader);
-        let ack = Ack { term: Term(term), leader, ack: 5, n, remaining_ms: 5_300 };
+        let ack = Ack { term: Term(term), leader, ack: 5, n, remaining_ms: 5_300, wall_ms: 0 };
         assert_eq!(bed.event(5, Event::Acked { link: Link(0), ack }), []);
     }
     assert_eq!(bed.lease.grant(), None);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::board::Request;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::liveness::limits::Place;
 use super::record::{Decision, FirstFailure};
@@ -60,6 +61,8 @@ pub enum Replaced {
     FailedTwice,
     /// Its agent is not there.
     Away,
+    /// It was taken out of the run.
+    Evicted,
 }
 
 /// Why an agent has no place with a coordinator.
@@ -521,6 +524,22 @@ pub enum Note {
         node: NodeName,
         /// For what.
         request: Request,
+    },
+    /// Checks of a node found something.
+    Unhealthy {
+        /// The node.
+        node: NodeName,
+        /// What did not simply pass.
+        results: Vec<CheckResult>,
+    },
+    /// Nodes fail a check and are taken all the same.
+    NoneBlamed {
+        /// They.
+        nodes: Vec<NodeName>,
+        /// Of so many.
+        of: u32,
+        /// Too many fail together; else nobody could take their place.
+        together: bool,
     },
 }
 

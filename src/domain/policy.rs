@@ -2,12 +2,14 @@
 //!
 //! `--max-restarts` counts failures only; without one, three attempts in a row that are too short end the
 //! run. A lost or dirty node, or one that failed first in two attempts running, is replaced by a spare;
-//! without a spare it is kept (failed twice) or waited for (lost, dirty), unless the world may go on smaller.
+//! without a spare it is kept (failed twice) or waited for (lost, dirty), unless the world may go on smaller. Where the
+//! port was taken that the ranks were given, they get another one, once.
 
 use super::attribution;
 use super::exit::ExitKind;
 use super::ids::NodeName;
 use super::ledger::Ledger;
+use super::port_conflict;
 use super::record::{Cause, Decision, FirstFailure};
 use super::time::human;
 
@@ -47,6 +49,12 @@ pub struct Verdict {
 
 /// Decides what is done about a world that broke.
 pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
+    if let (Some(first), [], None) = (broken.first, broken.gone, broken.dirty)
+        && let Some(excuse) = port_conflict::excuse(ledger, first)
+    {
+        let why = vec![excuse, first.sentence()];
+        return Verdict { decision: Decision::Restart, charged: false, why };
+    }
     let charged = broken.first.is_some();
     if let Some(why) = exhausted(ledger, broken) {
         return Verdict { decision: Decision::Stop { code: 1 }, charged, why };

@@ -3,9 +3,11 @@
 //! then the default.
 
 mod args;
+mod behind;
 mod direct;
 mod file;
 mod hang;
+mod health;
 mod hints;
 mod key;
 mod launch;
@@ -19,6 +21,7 @@ pub use args::{Args, Facts};
 pub use direct::{At, Meeting};
 pub use file::{ConfigFile, FileError, Line};
 pub use hang::HangSettings;
+pub use health::HealthSettings;
 pub use hints::{Backend, Conf, Endpoint, Hints};
 pub use key::Key;
 pub use output::OutputSettings;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::health::HealthSpec;
 use super::ids::{NodeName, RunId};
 use super::liveness::limits::HangSpec;
 
@@ -228,6 +229,9 @@ pub struct RunSpec {
     /// What counts as a hang, and what is done about it.
     #[serde(default)]
     pub hang: HangSpec,
+    /// Programs that are asked about a node before ranks start there.
+    #[serde(default)]
+    pub health: HealthSpec,
 }
 
 /// What one node brings.

@@ -12,6 +12,7 @@ use super::attribution::evidence::Evidence;
 use super::board::Request;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Seq, StoreId, Term};
 use super::liveness::evidence::RankEvidence;
 use super::liveness::limits::Learned;
@@ -165,6 +166,11 @@ pub enum AgentMsg {
         attempt: Attempt,
         /// Comes back with the answer.
         id: u64,
+    },
+    /// Ask the user's programs about this node, once no ranks are left; answered by `Health`.
+    Check {
+        /// The attempt that waits for it.
+        attempt: Attempt,
     },
 }
 
@@ -332,6 +338,13 @@ pub enum CoordinatorMsg {
         /// For what.
         request: Request,
     },
+    /// What checks of this node found.
+    Health {
+        /// The attempt that waits for it; none: nobody asked, and somebody should hear of it.
+        attempt: Option<Attempt>,
+        /// The checks.
+        results: Vec<CheckResult>,
+    },
 }
 
 /// Agent to coordinator on the beat connection.
@@ -362,6 +375,8 @@ pub struct Ack {
     pub n: u64,
     /// The rest of the coordinator's authority, in milliseconds, at the send of this acknowledgement.
     pub remaining_ms: u64,
+    /// The coordinator's wall clock, unix milliseconds: tells how far another one is off, and nothing goes by it.
+    pub wall_ms: u64,
 }
 
 /// Supervisor to coordinator.

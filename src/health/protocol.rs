@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::check::Plan;
 use crate::domain::error_file::ErrorNote;
+use crate::domain::health::CheckResult;
 use crate::domain::ids::Op;
 
 /// Agent to worker.
@@ -35,6 +37,13 @@ pub enum Request {
         /// What it is to hold.
         text: String,
     },
+    /// How is this node?
+    Checks {
+        /// Comes back with the answer.
+        op: Op,
+        /// What is to be looked at.
+        plan: Plan,
+    },
 }
 
 /// Worker to agent.
@@ -61,6 +70,13 @@ pub enum Response {
         /// It was written.
         done: bool,
     },
+    /// To [`Request::Checks`], check by check; what did not answer is unknown.
+    Checks {
+        /// Whose answer.
+        op: Op,
+        /// What was found.
+        results: Vec<CheckResult>,
+    },
 }
 
 impl Request {
@@ -68,7 +84,10 @@ impl Request {
     #[must_use]
     pub fn op(&self) -> Op {
         match self {
-            Self::Space { op, .. } | Self::ErrorFiles { op, .. } | Self::Leave { op, .. } => *op,
+            Self::Space { op, .. }
+            | Self::ErrorFiles { op, .. }
+            | Self::Leave { op, .. }
+            | Self::Checks { op, .. } => *op,
         }
     }
 }
@@ -78,7 +97,10 @@ impl Response {
     #[must_use]
     pub fn op(&self) -> Op {
         match self {
-            Self::Space { op, .. } | Self::ErrorFiles { op, .. } | Self::Left { op, .. } => *op,
+            Self::Space { op, .. }
+            | Self::ErrorFiles { op, .. }
+            | Self::Left { op, .. }
+            | Self::Checks { op, .. } => *op,
         }
     }
 }

@@ -10,6 +10,18 @@ use crate::store::status::EventLine;
 #[must_use]
 pub fn render(view: &RunView, json: bool, clock: &Clock) -> Said {
     let mut text = String::new();
+    if view.events_left_out > 0 {
+        let bytes = view.events_left_out;
+        if json {
+            text.push_str(&serde_json::json!({ "events_left_out_bytes": bytes }).to_string());
+        } else {
+            text.push_str(&format!(
+                "the oldest events are left out, {bytes} bytes of {}",
+                view.dir.display()
+            ));
+        }
+        text.push('\n');
+    }
     let mut events = in_order(view).into_iter().peekable();
     for record in &view.records {
         while let Some((_, line)) = events.next_if(|(at, _)| *at < record.wall_ms) {

@@ -102,6 +102,8 @@ fn beside_the_console(note: &Note) -> String {
         | Note::RendezvousStore { .. }
         | Note::LogsLost { .. }
         | Note::StoodDown { .. }
+        | Note::Unhealthy { .. }
+        | Note::NoneBlamed { .. }
         | Note::LeaderGone { .. }
         | Note::NoPlace { .. }
         | Note::GaveUp { .. }

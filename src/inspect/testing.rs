@@ -157,6 +157,7 @@ pub(crate) fn view(records: Vec<Record>) -> RunView {
         records,
         damage: None,
         events: vec![],
+        events_left_out: 0,
         agents: vec![],
         status: None,
         incident_dirs: vec![0],

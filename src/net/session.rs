@@ -266,9 +266,9 @@ impl<Out: Serialize> Sender<Out> {
     /// copied. When it is dropped before it ends, the session is torn.
     pub async fn send_with(&mut self, begin: &[u8], end: &[u8]) -> Result<(), SessionError> {
         self.put(begin, end)?;
-        self.flush().await?;
-        self.stream.write_all(end).await?;
-        Ok(self.stream.flush().await?)
+        // One call of the system for both.
+        self.stream.write_all_buf(&mut (&mut self.buffer).chain(end)).await?;
+        self.flush().await
     }
 
     /// Puts a message behind those that are not written yet, all but its end.

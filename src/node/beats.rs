@@ -20,6 +20,7 @@ use crate::agent::driver::Input;
 use crate::domain::agent::Event as AgentEvent;
 use crate::domain::authority::{Authority, Effect as AuthorityEffect, Event as AuthorityEvent};
 use crate::domain::coordinator::Event as CoordinatorEvent;
+use crate::domain::health::{CLOCK, Clocks};
 use crate::domain::ids::NodeName;
 use crate::domain::lease::{Effect as LeaseEffect, Event as LeaseEvent, Lease, Link};
 use crate::domain::mutant::Mutants;
@@ -120,6 +121,7 @@ async fn begin(parts: Parts, own: mpsc::UnboundedSender<Told>, inbox: mpsc::Unbo
         of: BTreeMap::new(),
         next: TAKEN,
         held: false,
+        clocks: Clocks::default(),
     };
     task.run(inbox, arrivals).await;
 }
@@ -139,6 +141,8 @@ struct Task {
     next: u64,
     /// The coordinator was told that it has authority.
     held: bool,
+    /// How far the coordinator's clock is off.
+    clocks: Clocks,
 }
 
 impl Task {
@@ -190,6 +194,12 @@ impl Task {
     }
 
     fn lease(&mut self, event: LeaseEvent) {
+        if let LeaseEvent::Acked { ack, .. } = &event
+            && let Some(said) = self.clocks.acknowledged(ack.n, ack.wall_ms, clock::now().wall_ms)
+        {
+            let results = vec![said.named(CLOCK, 0)];
+            let _ = self.listeners.agent.send(Input::Event(AgentEvent::Checked { attempt: None, results }));
+        }
         let mut out = Outbox::default();
         self.lease.handle(clock::now(), event, &mut out);
         for effect in out.take_effects() {
@@ -200,6 +210,7 @@ impl Task {
                     self.dialled.remove(&link);
                 }
                 LeaseEffect::SendBeat { link, beat } => {
+                    self.clocks.sent(beat.n, clock::now().wall_ms);
                     let _ = self.dialled.get(&link).map(|(beats, _)| beats.try_send(beat));
                 }
                 LeaseEffect::LeaderSilent { since } => {
@@ -220,6 +231,7 @@ impl Task {
         for effect in out.take_effects() {
             let told = match effect {
                 AuthorityEffect::SendAck { node: _, link, ack } => {
+                    let ack = Ack { wall_ms: clock::now().wall_ms, ..ack };
                     let _ = self.taken.get(&link).map(|(_, acks, _)| acks.try_send(ack));
                     continue;
                 }

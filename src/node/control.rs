@@ -16,6 +16,7 @@ use tokio::task::LocalSet;
 use super::beats::{Beats, Listeners, Parts as BeatParts};
 use super::evidence::Evidence;
 use super::finding::Found;
+use super::gate::Gate;
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
 use super::link::{Line, Names, Search};
 use super::output::{Output, Why};
@@ -145,6 +146,7 @@ async fn main(parts: Parts) {
     if let Err(error) = &home {
         teller.say(&format!("warning: no heartbeats: {error}"));
     }
+    let gate = Gate::new(workers.clone(), &boot.context, inbox.clone());
     let evidence = Evidence::new(workers.clone(), &boot.context.base_env);
     let mut life = Life {
         boot,
@@ -159,6 +161,7 @@ async fn main(parts: Parts) {
         probe: Probe::new(workers.clone(), PROBE),
         reader: Probe::new(workers, READER),
         evidence,
+        gate,
         first: Rc::default(),
         bereaved: Rc::default(),
         read: Rc::default(),
@@ -198,6 +201,7 @@ pub(super) struct Life {
     /// For what ranks left, and what we leave.
     reader: Probe,
     evidence: Evidence,
+    gate: Gate,
     /// The first failure of the newest incident, where the coordinator lives here.
     first: Rc<RefCell<Option<FirstFailure>>>,
     /// The coordinator was lost for good.
@@ -335,6 +339,7 @@ impl Life {
             store: self.store.clone(),
             reader: self.reader.clone(),
             evidence: self.evidence.clone(),
+            gate: self.gate.clone(),
             bereaved: self.bereaved.clone(),
             read: self.read.clone(),
             done,

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::beats::{Beats, Told};
 use super::evidence::Evidence;
+use super::gate::Gate;
 use super::link::Line;
 use super::probe::Probe;
 use super::status::Board;
@@ -22,6 +23,7 @@ use crate::agent::driver::{Files, Input};
 use crate::domain::agent::{Agent, Event as AgentEvent};
 use crate::domain::authority::Event as AuthorityEvent;
 use crate::domain::coordinator::{Collected, Coordinator, Event as CoordinatorEvent};
+use crate::domain::health::HealthSpec;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Op, Term};
 use crate::domain::lease::Event as LeaseEvent;
 use crate::domain::note::Note;
@@ -63,6 +65,8 @@ pub(crate) struct AgentHooks {
     pub(crate) reader: Probe,
     /// Looks at ranks that do not advance.
     pub(crate) evidence: Evidence,
+    /// Looks whether this node is fit.
+    pub(crate) gate: Gate,
     /// Set when the coordinator is lost for good.
     pub(crate) bereaved: Rc<Cell<bool>>,
     /// Records that this agent has read.
@@ -108,6 +112,10 @@ impl crate::agent::driver::Hooks for AgentHooks {
             let found = evidence.collect(ranks, between).await;
             let _ = inbox.send(Input::Evidence { attempt, found });
         });
+    }
+
+    fn check(&mut self, attempt: Option<Attempt>, programs: HealthSpec) {
+        self.gate.check(attempt, programs);
     }
 
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool) {

@@ -18,6 +18,11 @@ use crate::net::tcp;
 
 /// Handshakes at one time: strangers who only connect cannot fill the memory, nor keep friends out for longer than a
 /// handshake may take.
+///
+/// Not too few for 4,096 agents that dial at once, with two connections each. Who finds no room waits in the queue of the
+/// socket (4,096, or `net.core.somaxconn` if that is less), and whom that has no room for is asked again by its kernel a
+/// second later. A handshake is two round trips and a tenth of a millisecond of work: all are through in a second, and with
+/// round trips of 100 ms in two. Each has five.
 const HANDSHAKES: usize = 1024;
 /// After an error that taking the next connection would meet again, such as EMFILE.
 const PAUSE: Duration = Duration::from_millis(50);

@@ -13,6 +13,7 @@ mod direct;
 mod errands;
 mod evidence;
 mod finding;
+mod gate;
 mod hooks;
 mod link;
 mod listener;

@@ -27,6 +27,9 @@ pub(crate) const READER: WorkerId = WorkerId(5);
 /// The one that looks at ranks that do not advance.
 pub(crate) const STACKS: WorkerId = WorkerId(6);
 
+/// The one that looks whether the node is fit.
+pub(crate) const GATE: WorkerId = WorkerId(7);
+
 /// The number of a worker's socket.
 pub(crate) const SOCKET: i32 = 3;
 const IMAGE: i32 = 7;

@@ -14,10 +14,13 @@ use super::posix::{self, Journal};
 use super::status::Status;
 use crate::domain::record::{Body, End, Record};
 use crate::domain::suggest;
-use crate::sys::random;
+use crate::sys::{files, random};
 
 /// What is read of one file at most, in bytes.
 const MAX_FILE: usize = 64 << 20;
+
+/// And of a file of events, from its end.
+const MAX_EVENTS: usize = 32 << 20;
 
 /// Files of agents that are read at most, and how much of each, in bytes.
 const MAX_AGENTS: usize = 4096;
@@ -38,6 +41,8 @@ pub struct RunView {
     pub damage: Option<String>,
     /// The lines of `events.jsonl.1` and `events.jsonl`.
     pub events: Vec<String>,
+    /// So many bytes of them, the oldest, are not among these lines.
+    pub events_left_out: u64,
     /// What agents that follow said of their own, each in its order.
     pub agents: Vec<String>,
     /// The newest status.
@@ -164,10 +169,13 @@ pub fn read_run(dir: &Path) -> Result<RunView, LayoutError> {
         Err(other) => return Err(other),
     };
     let tail = |why: Unreadable| format!("what lies behind the last record cannot be read: {why}");
-    let mut events = Vec::new();
+    let (mut events, mut events_left_out) = (Vec::new(), 0);
     for name in [names::OLD_EVENTS, names::EVENTS] {
-        let bytes = posix::read_bytes(&mut hands, &dir.join(name), MAX_FILE)?.unwrap_or_default();
-        events.extend(String::from_utf8_lossy(&bytes).lines().map(str::to_owned));
+        let Some((bytes, before)) = posix::read_end(&mut hands, &dir.join(name), MAX_EVENTS)? else {
+            continue;
+        };
+        events.extend(lines(&bytes));
+        events_left_out += before;
     }
     let status = posix::read_bytes(&mut hands, &dir.join(names::STATUS), MAX_STATUS)?;
     Ok(RunView {
@@ -176,9 +184,20 @@ pub fn read_run(dir: &Path) -> Result<RunView, LayoutError> {
         records,
         damage: damage.or(unreadable.map(tail)),
         events,
+        events_left_out,
         agents: agents(&mut hands, &dir.join(names::AGENTS)),
         status: status.and_then(|bytes| serde_json::from_slice(&bytes).ok()),
         incident_dirs: incident_dirs(&dir.join(names::INCIDENTS)),
+    })
+}
+
+/// One longer than this is none of ours.
+const MAX_LINE: usize = 1 << 20;
+
+fn lines(bytes: &[u8]) -> impl Iterator<Item = String> {
+    bytes.split(|b| *b == b'\n').filter(|line| !line.is_empty()).map(|line| match line.len() {
+        0..=MAX_LINE => String::from_utf8_lossy(line).into_owned(),
+        length => format!("a line of {length} bytes"),
     })
 }
 
@@ -188,13 +207,15 @@ fn agents(hands: &mut Hands, dir: &Path) -> Vec<String> {
     let mut paths: Vec<PathBuf> =
         entries.map(|e| e.path()).filter(|p| p.extension().is_some_and(|e| e == "jsonl")).collect();
     paths.sort();
-    let mut lines = Vec::new();
+    // Of many, the end of each.
+    let most = (MAX_EVENTS / paths.len().max(1)).min(MAX_AGENT_FILE);
+    let mut all = Vec::new();
     for path in paths.iter().take(MAX_AGENTS) {
-        if let Ok(Some(bytes)) = posix::read_bytes(hands, path, MAX_AGENT_FILE) {
-            lines.extend(String::from_utf8_lossy(&bytes).lines().map(str::to_owned));
+        if let Ok(Some((bytes, _))) = posix::read_end(hands, path, most) {
+            all.extend(lines(&bytes));
         }
     }
-    lines
+    all
 }
 
 fn incident_dirs(dir: &Path) -> Vec<u64> {
@@ -287,7 +308,7 @@ pub fn tail(
     keep: impl Fn(&[u8]) -> bool,
 ) -> Result<Option<Vec<u8>>, IoTrouble> {
     let failed = |e| IoTrouble::new("read", path, e);
-    let mut file = match fs::File::open(path) {
+    let mut file = match files::open_plain(path) {
         Ok(file) => file,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(failed(e)),

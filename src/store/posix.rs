@@ -2,7 +2,7 @@
 //! are already durable.
 
 use std::fs::File;
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 
 use super::codec::{self, MAX_RECORD, Unreadable};
@@ -103,6 +103,30 @@ pub fn read_bytes(hands: &mut Hands, path: &Path, limit: usize) -> Result<Option
     });
     match read {
         Ok(bytes) => Ok(Some(bytes)),
+        Err(e) if e.source.kind() == ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// The end of a plain file, at most `limit` bytes of it, from the beginning of a line on; and how many bytes lie before
+/// that. `None`: there is no such file.
+pub fn read_end(hands: &mut Hands, path: &Path, limit: usize) -> Result<Option<(Vec<u8>, u64)>, IoTrouble> {
+    let most = u64::try_from(limit).unwrap_or(u64::MAX);
+    let read = hands.call(Call::Read, path, || {
+        let mut file = files::open_plain(path)?;
+        let before = file.metadata()?.len().saturating_sub(most);
+        file.seek(SeekFrom::Start(before))?;
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok((bytes, before))
+    });
+    match read {
+        Ok((mut bytes, before)) => {
+            let torn = bytes.iter().position(|b| *b == b'\n').map_or(bytes.len(), |at| at + 1);
+            let torn = if before > 0 { torn } else { 0 };
+            bytes.drain(..torn);
+            Ok(Some((bytes, before.saturating_add(torn as u64))))
+        }
         Err(e) if e.source.kind() == ErrorKind::NotFound => Ok(None),
         Err(e) => Err(e),
     }

@@ -1,9 +1,9 @@
 //! What the standard library does not say about files: owners, access, and what an error number means.
 
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -133,14 +133,25 @@ pub fn link_count(file: &File) -> io::Result<u64> {
 pub fn open_plain(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK.bits();
     let file = File::options().read(true).custom_flags(flags).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a plain file")) }
+    let meta = file.metadata()?;
+    if meta.is_file() { Ok(file) } else { Err(not_plain(&meta)) }
+}
+
+fn not_plain(meta: &Metadata) -> io::Error {
+    let kind = meta.file_type();
+    io::Error::other(match () {
+        () if kind.is_fifo() => "it is a pipe, not a plain file",
+        () if kind.is_dir() => "it is a directory, not a plain file",
+        () => "it is not a plain file",
+    })
 }
 
 /// As [`open_plain`], of a file that a stranger may have made: a link is refused, too.
 pub fn open_stranger(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let file = File::options().read(true).custom_flags(flags.bits()).open(path)?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a plain file")) }
+    let meta = file.metadata()?;
+    if meta.is_file() { Ok(file) } else { Err(not_plain(&meta)) }
 }
 
 /// Reads a small plain file that a stranger may have made, at most `limit` bytes: a link, a pipe, a device, a
@@ -165,8 +176,9 @@ pub fn write_small(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let flags = OFlag::O_NONBLOCK | OFlag::O_NOFOLLOW | OFlag::O_NOCTTY;
     let mut options = File::options();
     let mut file = options.write(true).create(true).truncate(false).custom_flags(flags.bits()).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("not a plain file"));
+    let meta = file.metadata()?;
+    if !meta.is_file() {
+        return Err(not_plain(&meta));
     }
     file.set_len(0)?;
     file.write_all(bytes)
@@ -189,6 +201,14 @@ pub fn poke_pipe(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub fn free_bytes(path: &Path) -> Option<u64> {
     let stat = path.ancestors().find_map(|p| nix::sys::statvfs::statvfs(p).ok())?;
     Some(stat.blocks_available().saturating_mul(stat.fragment_size()))
+}
+
+/// Free bytes for an ordinary user on the file system that is mounted at this path, and its size in bytes.
+#[must_use]
+pub fn room(path: &Path) -> Option<(u64, u64)> {
+    let stat = nix::sys::statvfs::statvfs(path).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(stat.fragment_size());
+    Some((bytes(stat.blocks_available()), bytes(stat.blocks())))
 }
 
 /// Ends this process at once, as `kill -9` from outside would.

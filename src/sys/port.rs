@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use nix::libc;
 use nix::sys::socket::{
-    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, getsockname, setsockopt, socket,
-    sockopt,
+    AddressFamily, Backlog, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, getsockname, listen,
+    setsockopt, socket, sockopt,
 };
 
 /// Ports below are left to services.
@@ -21,7 +21,7 @@ const TRIES: u64 = 64;
 #[derive(Debug)]
 pub struct PortHold {
     port: u16,
-    _socket: OwnedFd,
+    socket: OwnedFd,
 }
 
 impl PortHold {
@@ -58,6 +58,12 @@ impl PortHold {
             refused.push(held);
         }
         Err(io::Error::from_raw_os_error(libc::EADDRINUSE))
+    }
+
+    /// Nobody listens there, which a server may in spite of the hold. Says so for this moment only.
+    #[must_use]
+    pub fn is_free(&self) -> bool {
+        listen(&self.socket, Backlog::MAXCONN).is_ok()
     }
 
     /// Its number.
@@ -105,7 +111,7 @@ fn hold_v6(port: u16) -> io::Result<PortHold> {
     bind(socket.as_raw_fd(), &SockaddrIn6::from(any))?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
     let port = getsockname::<SockaddrIn6>(socket.as_raw_fd())?.port();
-    Ok(PortHold { port, _socket: socket })
+    Ok(PortHold { port, socket })
 }
 
 fn hold_v4(port: u16) -> io::Result<PortHold> {
@@ -114,7 +120,7 @@ fn hold_v4(port: u16) -> io::Result<PortHold> {
     bind(socket.as_raw_fd(), &SockaddrIn::from(any))?;
     setsockopt(&socket, sockopt::ReuseAddr, &true)?;
     let port = getsockname::<SockaddrIn>(socket.as_raw_fd())?.port();
-    Ok(PortHold { port, _socket: socket })
+    Ok(PortHold { port, socket })
 }
 
 fn in_use(error: &io::Error) -> bool {
@@ -159,6 +165,17 @@ mod tests {
             let client = std::net::TcpStream::connect(("127.0.0.1", held.port())).unwrap();
             let (_peer, from) = listener.accept().unwrap();
             assert_eq!(from.port(), client.local_addr().unwrap().port());
+        }
+    }
+
+    #[test]
+    fn a_server_on_a_held_port_is_seen() {
+        for host in ["0.0.0.0", "127.0.0.1"] {
+            let held = PortHold::new(&[], super::super::random::u64()).unwrap();
+            let server = TcpListener::bind((host, held.port())).unwrap();
+            assert!(!held.is_free(), "{host}");
+            drop(server);
+            assert!(held.is_free(), "{host}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! `docs/from-torchrun.md`: both lines of each pair start the same ranks.
+//! `docs/from-torchrun.md`: both lines of each pair start the same ranks, and what is refused is.
 
 use std::fs;
 use std::path::Path;
@@ -107,4 +107,60 @@ fn both_lines_of_a_pair_start_the_same() {
         }
         assert_eq!(new["without_effect"], serde_json::json!([]), "{after}");
     }
+}
+
+/// The rows of a table below a heading, as their cells.
+fn table(heading: &str) -> Vec<Vec<String>> {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/from-torchrun.md");
+    let page = fs::read_to_string(page).unwrap();
+    let (_, section) = page.split_once(&format!("## {heading}\n")).expect("the section");
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    rows.skip(1).map(|row| row.split(" | ").map(str::to_owned).collect()).collect()
+}
+
+/// What stands between backticks.
+fn code(cell: &str) -> Vec<&str> {
+    cell.split('`').skip(1).step_by(2).collect()
+}
+
+/// A row's words are typed, and its answer comes.
+#[test]
+fn what_is_refused_is_refused_with_that_answer() {
+    let home = Home::new();
+    for program in ["torchrun", "accelerate", "deepspeed", "ft_launcher", "srun", "mpirun", "python"] {
+        home.program(&format!("bin/{program}"));
+    }
+    let rows = table("What is refused");
+    assert!(rows.len() >= 8, "{rows:?}");
+    let mut wrong = Vec::new();
+    for row in &rows {
+        let [typed, answer] = &row[..] else { panic!("{row:?}") };
+        let answer = answer.split(" (").next().unwrap();
+        let lines = code(typed);
+        assert!(!lines.is_empty(), "{typed}");
+        for line in lines {
+            let words: Vec<&str> = match line.strip_prefix("relight ") {
+                Some(words) => words.split(' ').collect(),
+                None => vec!["run", line, "train.py"],
+            };
+            let mut command = home.relight(&words);
+            if typed.contains("in a job of 4 nodes") {
+                command.envs([
+                    ("SLURM_JOB_ID", "77"),
+                    ("SLURM_JOB_NODELIST", "n[1-4]"),
+                    ("SLURM_NNODES", "4"),
+                ]);
+                command.envs([("SLURM_PROCID", "0"), ("SLURM_JOB_CPUS_PER_NODE", "4(x4)")]);
+                command.env("SLURMD_NODENAME", "n1").env("SLURM_SUBMIT_DIR", home.path());
+            }
+            let output = command.output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            let first = said.lines().next().unwrap_or_default();
+            if output.status.code() != Some(2) || !first.contains(answer) || !output.stdout.is_empty() {
+                wrong.push(format!("{line}: {:?} {said}", output.status.code()));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

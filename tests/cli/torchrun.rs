@@ -93,6 +93,12 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
         Runs(0, r#"{"name":"torchelastic.worker.status.SUCCEEDED","source":"AGENT""#),
     ),
     (
+        "--event-log-handler",
+        "--event-log-handler console --no-python true",
+        &[],
+        Runs(0, r#"{"name":"torchelastic.worker.status.RENDEZVOUS","source":"AGENT""#),
+    ),
+    (
         "--event-log-handler PLUGIN",
         "--event-log-handler mine train.py",
         &[],
@@ -218,6 +224,7 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
         Refused("2 ranks want a GPU each"),
     ),
     ("x.py --nnodes 3", "train.py --nnodes 3 -h", &[], Argv(&["-u", "train.py", "--nnodes", "3", "-h"])),
+    ("x.py --nnodes 3", "train.py --nnodes=3", &[], Idle("--nnodes behind train.py")),
     ("-- x.py", "-- train.py", &[], Argv(&["-u", "train.py"])),
     ("-- x.py", "train.py -- a -- b", &[], Argv(&["-u", "train.py", "a", "--", "b"])),
     ("--nproc_per_node", "--max_restarts 3 train.py", &[], Is("max-restarts", "3")),
@@ -356,4 +363,65 @@ fn completions_name_options_and_the_link() {
     let output = home.command(torchrun, &["--print-completion", "bash"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("_torchrun()") && text.contains("--rdzv-backend"), "{text}");
+}
+
+/// Two ranks that say who they are on both streams: what reached the console (standard output, standard error), and the
+/// files below the attempt's directory with what is in them.
+fn said(options: &[&str]) -> (String, String, Vec<(String, String)>) {
+    let home = Home::new();
+    let args = [
+        &["run", "--nproc-per-node=2", "--run-id=a", "--log-dir=../logs"],
+        options,
+        &["--no-python", "sh", "-c", "echo out$RANK; echo err$RANK >&2"],
+    ];
+    let output = home.relight(&args.concat()).env("PATH", "/usr/bin:/bin").output().unwrap();
+    let console = |bytes: &[u8]| {
+        let lines = String::from_utf8_lossy(bytes).into_owned();
+        let mut lines: Vec<&str> = lines.lines().filter(|line| !line.starts_with("relight: ")).collect();
+        lines.sort_unstable();
+        lines.join(",")
+    };
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut files = Vec::new();
+    for rank in ["0", "1"] {
+        for stream in ["stdout", "stderr"] {
+            let path = home.path().join("logs/a_node1/attempt_0").join(rank).join(format!("{stream}.log"));
+            if let Ok(text) = std::fs::read_to_string(path) {
+                files.push((format!("{rank}/{stream}"), text.trim().to_owned()));
+            }
+        }
+    }
+    (console(&output.stdout), console(&output.stderr), files)
+}
+
+#[test]
+fn streams_of_single_ranks_go_where_the_maps_say() {
+    let file = |name: &str, text: &str| (name.to_owned(), text.to_owned());
+    // Redirected: a file and no console. Teed: a file, and the console with the prefix.
+    let (out, err, files) = said(&["-r", "0:1", "-t", "1:2"]);
+    assert_eq!((out.as_str(), err.as_str()), ("out1", "[default1]:err1,err0"));
+    assert_eq!(files, [file("0/stdout", "out0"), file("1/stderr", "err1")]);
+    let (out, err, files) = said(&["--role=eval", "--tee=1"]);
+    assert_eq!((out.as_str(), err.as_str()), ("[eval0]:out0,[eval1]:out1", "err0,err1"));
+    assert_eq!(files, [file("0/stdout", "out0"), file("1/stdout", "out1")]);
+}
+
+#[test]
+fn the_filter_of_local_ranks_is_of_the_console_alone() {
+    let (out, err, files) = said(&["--local-ranks-filter=1", "--redirects=0:2", "--tee=0:1"]);
+    assert_eq!((out.as_str(), err.as_str()), ("out1", "err1"));
+    let files: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(files, ["0/stdout", "0/stderr"], "files have everybody");
+}
+
+#[test]
+fn a_script_by_its_path_runs() {
+    let home = Home::new();
+    home.write("exp/pkg/where.py", "import sys; print('ran', __name__, sys.argv[1:])");
+    let python =
+        std::process::Command::new("python3").args(["-c", "import sys; print(sys.executable)"]).output();
+    let python = String::from_utf8(python.unwrap().stdout).unwrap();
+    let mut command = home.relight(&["run", "--run-path", "pkg/where.py", "${local_rank}"]);
+    let output = command.env("PYTHON_EXEC", python.trim()).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ran __main__ ['0']\n", "{output:?}");
 }

@@ -23,6 +23,12 @@ impl Cluster {
         Self::with(nodes, &[])
     }
 
+    /// Slurm itself gives up no node that is silent for a while: with the sandbox's ten seconds it does if the next world
+    /// takes a little longer than usual, and ends the node's agent when it is back.
+    pub fn patient(nodes: u32) -> Option<Self> {
+        Self::with(nodes, &["--lost", "300"])
+    }
+
     /// With more options of `slurm-sandbox up`.
     pub fn with(nodes: u32, options: &[&str]) -> Option<Self> {
         let able = script().arg("check").args(options).output().expect("the script starts");
@@ -61,6 +67,14 @@ impl Cluster {
     /// The folder that every node sees.
     pub fn shared(&self) -> PathBuf {
         self.state.path().join("shared").canonicalize().expect("the sandbox made it")
+    }
+
+    /// A pipe `gate` where the trainer works: who writes there (`--fault=write=gate:…`) stands still until it is read.
+    pub fn gate(&self) -> PathBuf {
+        let gate = self.shared().join("gate");
+        nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_truncate(0o666))
+            .expect("a shared folder can");
+        gate
     }
 
     /// Where the interpreter of the ranks lies.

@@ -16,6 +16,13 @@ const fn s(seconds: u64) -> Duration {
 const ELASTIC: Training =
     Training { world: 4, steps: 250, step_time: "0.1", ckpt_every: 10, args: &["--global-batch=24"] };
 
+/// Rank 0, and so every rank, stands still at step 30 until the gate is read: in the first attempt, or in the one that
+/// follows a loss. What a test waits for comes before the end of the training then, however slow the machine is.
+const HELD: [&[&str]; 2] = [
+    &["--global-batch=24", "--fault=write=gate:0:30:0"],
+    &["--global-batch=24", "--fault=write=gate:0:30:1"],
+];
+
 fn srun(nodes: &str) -> Vec<&str> {
     SRUN.iter().copied().chain(["-N", nodes]).collect()
 }
@@ -84,16 +91,17 @@ fn s51_below_min_the_run_ends_with_a_clear_sentence() {
 #[test]
 fn a_node_that_comes_after_the_last_call_is_taken_in_at_the_next_restart() {
     let Some(cluster) = Cluster::up(3) else { return };
+    let gate = cluster.gate();
     let wrapper = r#"[ "$SLURM_NODEID" != 2 ] || while [ ! -e go ]; do sleep 0.1; done; exec "$@""#;
     let launcher: Vec<&str> = srun("3").into_iter().chain(["sh", "-c", wrapper, "sh"]).collect();
     let options = ["--nproc-per-node=2", "--nnodes=2:3", "--last-call=4", "--max-restarts=3"];
-    let job = Job::start(&cluster, "late", &launcher, &options, ELASTIC);
-    job.reached(0, 12);
+    let job = Job::start(&cluster, "late", &launcher, &options, Training { args: HELD[0], ..ELASTIC });
+    job.reached(0, 29);
     std::fs::write(cluster.shared().join("go"), "").unwrap();
     says(&job, "n3 came late: it waits as a spare and is taken in at the next restart", s(60));
-    job.stands(3, "spare", s(10));
-    let seen = job.log().reached(0, 0);
-    job.reached(0, seen + 10);
+    job.stands(3, "spare", s(60));
+    std::fs::read(gate).expect("the rank that waits there writes");
+    job.reached(0, 39);
     assert_eq!(job.log().newest_attempt(), 0, "nobody restarts to grow\n{}", job.shown());
     kill_a_rank(&cluster, 2);
     let (ended, journal, log) = job.finishes(s(120), &[1, 2, 3]);
@@ -108,14 +116,17 @@ fn a_node_that_comes_after_the_last_call_is_taken_in_at_the_next_restart() {
 
 #[test]
 fn a_node_that_comes_back_is_taken_in_at_the_next_restart() {
-    let Some(cluster) = Cluster::up(3) else { return };
+    let Some(cluster) = Cluster::patient(3) else { return };
+    cluster.gate();
     let options = ["--nproc-per-node=2", "--nnodes=2:3", "--max-restarts=3"];
-    let job = Job::start(&cluster, "back", &srun("3"), &options, Training { steps: 350, ..ELASTIC });
+    let job = Job::start(&cluster, "back", &srun("3"), &options, Training { args: HELD[1], ..ELASTIC });
     job.reached(0, 12);
     cluster.ok(&["power-off", "2"]);
-    job.reached(1, 1);
+    // From here on the next world is one without it. Its agent looks for the coordinator for half a minute.
+    says(&job, "2 of 3 nodes: n2 missing; the world shrinks to 4 ranks", s(60));
     cluster.ok(&["power-on", "2"]);
-    says(&job, "n2 is back: it waits as a spare", s(60));
+    says(&job, "n2 is back: it waits as a spare", s(120));
+    job.reached(1, 29);
     kill_a_rank(&cluster, 1);
     let (ended, _, log) = job.finishes(s(120), &[1, 2, 3]);
     assert_eq!(worlds(&log), [6, 4, 6], "{}", ended.stderr);

@@ -34,8 +34,10 @@ fn came_back_as_a_spare(run: &Path, node: &str) {
 
 #[test]
 fn s39_a_node_without_power_is_replaced_and_comes_back_as_a_spare() {
-    let Some(cluster) = Cluster::up(3) else { return };
-    let job = Job::start(&cluster, "power", &three(), ONE_SPARE, LONG);
+    let Some(cluster) = Cluster::patient(3) else { return };
+    let gate = cluster.gate();
+    let training = Training { args: &["--fault=write=gate:0:40:1"], ..LONG };
+    let job = Job::start(&cluster, "power", &three(), ONE_SPARE, training);
     job.reached(0, 12);
     let off = Instant::now();
     cluster.ok(&["power-off", "2"]);
@@ -44,7 +46,9 @@ fn s39_a_node_without_power_is_replaced_and_comes_back_as_a_spare() {
     assert!(off.elapsed() < s(30), "{:?}", off.elapsed());
     // Alone, it trains on for no longer than its grant and writes no checkpoint: the log of the trainer says so below.
     cluster.ok(&["power-on", "2"]);
-    job.stands(2, "spare", s(20));
+    job.stands(2, "spare", s(60));
+    job.reached(1, 39);
+    std::fs::read(gate).expect("the rank that waits there writes");
     let (ended, journal, _) = job.finishes(s(90), &[1, 2, 3]);
     assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
     assert!(ended.stderr.contains("n2"), "{}", ended.stderr);

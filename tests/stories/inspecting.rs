@@ -202,3 +202,44 @@ fn a_stopped_agent_loses_its_grant() {
     assert!(ended.stderr.contains("this node's grant ran out"), "{}", ended.stderr);
     leftovers::assert_none(&scene);
 }
+
+/// What lies in a run directory may be anything.
+#[test]
+fn odd_files_are_a_sentence_or_a_bounded_one() {
+    let scene = Scene::new();
+    script(&scene, "train.py", "print('done')");
+    assert_eq!(play(&scene, 1, &[], &["train.py"]).code, 0);
+    let events = super::run_dir(&scene).join("events.jsonl");
+    let whole = std::fs::read(&events).unwrap();
+    let (code, before) = look(&scene, &["events"]);
+    assert_eq!(code, 0);
+    // 20 GB of nothing in front of the events, which take no room.
+    let file = std::fs::File::create(&events).unwrap();
+    file.set_len(20_000_000_000).unwrap();
+    let mut file = std::fs::OpenOptions::new().append(true).open(&events).unwrap();
+    std::io::Write::write_all(&mut file, &[b"\n", &whole[..]].concat()).unwrap();
+    let (code, after) = look(&scene, &["events"]);
+    let (first, rest) = after.split_once('\n').unwrap();
+    assert!(
+        code == 0 && first.starts_with("the oldest events are left out, 20000000001 bytes of "),
+        "{first}"
+    );
+    let seen = |text: &str| {
+        text.lines().filter(|l| !l.contains("a line of ")).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(seen(rest), seen(&before));
+    let (code, lines) = look(&scene, &["events", "--json"]);
+    assert_eq!((code, json(lines.lines().next().unwrap())["events_left_out_bytes"].is_u64()), (0, true));
+    std::fs::write(&events, whole).unwrap();
+    // A pipe has no writer: who opens it waits for ever.
+    let status = super::run_dir(&scene).join("status.json");
+    std::fs::remove_file(&status).unwrap();
+    nix::unistd::mkfifo(&status, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for command in [&["status"][..], &["why"], &["events"], &["logs"], &["inject", "kill-agent"]] {
+        let (code, said) = look(&scene, command);
+        assert!(code != 0 && said.contains("it is a pipe, not a plain file"), "{command:?}: {code} {said}");
+        assert!(said.contains("status.json") && said.starts_with("relight: error: "), "{command:?}: {said}");
+    }
+    let (code, said) = look(&scene, &["gc", "--keep", "0"]);
+    assert!(code == 0 && said.contains("removed scene"), "{said}");
+}

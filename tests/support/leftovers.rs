@@ -41,7 +41,18 @@ pub fn assert_none(scene: &Scene) {
     for name in ["tmp", "runtime"] {
         walk(&scene.path(name), &mut files);
     }
+    files.extend(pages(scene));
     assert!(files.is_empty(), "temporary files or sockets are left: {files:?}");
+}
+
+/// Folders of heartbeat pages of this scene's runs.
+fn pages(scene: &Scene) -> Vec<PathBuf> {
+    let all = format!("/dev/shm/relight-{}", nix::unistd::geteuid());
+    let folders = fs::read_dir(all).into_iter().flatten().flatten().map(|entry| entry.path());
+    let ours = |folder: &PathBuf| {
+        fs::read_to_string(folder.join("run")).is_ok_and(|run| Path::new(&run).starts_with(scene.path("")))
+    };
+    folders.filter(ours).collect()
 }
 
 /// Panics if somebody still listens on this port of the loopback interface.

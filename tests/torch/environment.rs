@@ -66,7 +66,9 @@ const DIFFERS: [&str; 5] = [
 
 /// Of the process that started it, not of the launcher: the interpreter's own, the scene's folders.
 fn of_the_surroundings(name: &str) -> bool {
-    const NAMES: [&str; 6] = ["LC_CTYPE", "PYTHON_EXEC", "PWD", "SHLVL", "_", "KMP_INIT_AT_FORK"];
+    // PYTHONPATH: where the ranks of relight find its client.
+    const NAMES: [&str; 7] =
+        ["LC_CTYPE", "PYTHON_EXEC", "PYTHONPATH", "PWD", "SHLVL", "_", "KMP_INIT_AT_FORK"];
     NAMES.contains(&name)
         || ["HOME", "TMPDIR", "XDG_", "RELIGHT_"].iter().any(|prefix| name.starts_with(prefix))
 }

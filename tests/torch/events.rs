@@ -1,4 +1,4 @@
-//! `--event-log-handler console` beside torchrun's: the same events of ranks, with the same fields.
+//! `--event-log-handler console` beside torchrun's: the same events of ranks and of the agent, with the same fields.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -36,10 +36,18 @@ fn shape(event: &Value) -> Vec<String> {
     out
 }
 
-/// The events of ranks by state and rank.
-fn events(mut command: Command) -> BTreeMap<(String, u64), Vec<String>> {
+/// By name and rank (none: the agent's), each event's shape, in the order of time where there are several.
+type Events = BTreeMap<(String, Option<u64>), Vec<Vec<String>>>;
+
+/// What the agent says when it goes is its own: torchrun's agent succeeded whatever became of its ranks.
+fn is_told_by_both(event: &Value) -> bool {
+    event["source"] == "WORKER" || !event["metadata"]["duration_ms"].is_null()
+}
+
+fn events(mut command: Command, restarts: u32) -> Events {
+    let max_restarts = format!("--max-restarts={restarts}");
     let output = command
-        .args(["--event-log-handler", "console", "--nproc-per-node=2", "--max-restarts=0", "--no-python"])
+        .args(["--event-log-handler", "console", "--nproc-per-node=2", &max_restarts, "--no-python"])
         .args(["sh", "-c", PROGRAM])
         .output()
         .unwrap();
@@ -47,26 +55,42 @@ fn events(mut command: Command) -> BTreeMap<(String, u64), Vec<String>> {
     assert_eq!(output.status.code(), Some(1), "{text}");
     let lines = text.lines().filter(|line| line.starts_with(r#"{"name""#));
     let all = lines.map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let of_ranks = all.filter(|event| event["source"] == "WORKER");
-    let events: BTreeMap<_, _> = of_ranks
-        .map(|event| {
-            let name = event["name"].as_str().unwrap().to_owned();
-            ((name, event["metadata"]["global_rank"].as_u64().unwrap()), shape(&event))
-        })
-        .collect();
+    let mut events = Events::new();
+    for event in all.filter(is_told_by_both) {
+        let name = event["name"].as_str().unwrap().to_owned();
+        let key = (name, event["metadata"]["global_rank"].as_u64());
+        events.entry(key).or_default().push(shape(&event));
+    }
     assert!(!events.is_empty(), "{text}");
     events
 }
 
-#[test]
-fn events_are_torchruns() {
-    let Some(python) = python() else { return };
+/// Torchrun's and ours.
+fn both(restarts: u32) -> Option<(Events, Events)> {
+    let python = python()?;
     let scene = Scene::new();
     let mut theirs = scene.command(&python);
     theirs.args(["-m", "torch.distributed.run"]);
     let mut ours = scene.command(binary());
     ours.arg("run");
-    let (theirs, ours) = (events(theirs), events(ours));
+    Some((events(theirs, restarts), events(ours, restarts)))
+}
+
+#[test]
+fn events_are_torchruns() {
+    let Some((theirs, ours)) = both(0) else { return };
     assert_eq!(ours, theirs);
-    assert_eq!(ours.len(), 4, "two starts, a failure, and one that was stopped");
+    assert_eq!(ours.len(), 6, "a world, its ranks' numbers, two starts, a failure, and one that was stopped");
+}
+
+#[test]
+fn a_restart_is_told_as_torchrun_tells_it() {
+    let Some((theirs, ours)) = both(1) else { return };
+    let starts = |events: &Events| -> Events {
+        let told = |name: &str| !name.ends_with("FAILED") && !name.ends_with("TERMINATED");
+        events.clone().into_iter().filter(|((name, _), _)| told(name)).collect()
+    };
+    // How ranks of an attempt that is followed by another ended, torchrun tells nobody.
+    assert_eq!(starts(&ours), starts(&theirs));
+    assert_eq!(ours[&("torchelastic.worker.status.RENDEZVOUS".to_owned(), None)].len(), 2);
 }

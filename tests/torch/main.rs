@@ -24,6 +24,7 @@ mod support;
 mod record;
 mod store;
 mod training;
+mod untouched;
 
 use std::ffi::OsString;
 use std::time::Duration;

@@ -12,7 +12,8 @@ torch.set_num_threads(1)
 
 def rank(number):
     os.environ.update(MASTER_ADDR=HOST, MASTER_PORT=PORT, RANK=str(number), WORLD_SIZE=str(WORLD))
-    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = "True"
+    # As a launcher sets them.
+    os.environ.update(TORCHELASTIC_USE_AGENT_STORE="True", TORCHELASTIC_RESTART_COUNT="0")
     dist.init_process_group("gloo")
     one = torch.tensor([number + 1])
     dist.all_reduce(one)

@@ -78,10 +78,12 @@ impl Agent {
             Event::LeaderSilent { .. } => {}
             Event::Proof(proof) => self.proof = Some(proof),
             Event::Probed { name, won } => self.send(CoordinatorMsg::Probed { name, won }, out),
-            Event::RunEnded { code } => self.leave(code, out),
+            Event::Checked { attempt, results } => self.checked(attempt, results, out),
+            Event::RunEnded { code } => self.leave(now, code, out),
             Event::RanksKilled => {
                 if matches!(self.phase, Phase::Spawning | Phase::Running | Phase::Asking { .. }) {
-                    self.sweep(Goal::Stop, out);
+                    self.disown_ends();
+                    self.sweep(now, Goal::Stop, out);
                 }
             }
             Event::OsSignal { signal, terminal, pid, uid, user } => {
@@ -171,7 +173,7 @@ impl Agent {
             AgentMsg::Welcome { store, .. } if self.is_other_run(store.as_ref()) => {
                 // Its numbers start anew: what is known of the run before must not be taken for its own.
                 out.note(Note::NoPlace { why: NoPlace::OtherRun });
-                self.leave(super::super::exit_code::FAILED, out);
+                self.leave(now, super::super::exit_code::FAILED, out);
             }
             AgentMsg::Welcome { answers, store, spec, tail, leader, dead, forever } => {
                 self.run_of = store.or(self.run_of.take());
@@ -187,7 +189,7 @@ impl Agent {
                 if why == RefusedWhy::SameName {
                     out.note(Note::NoPlace { why: NoPlace::SameName { node: self.config.node.clone() } });
                 }
-                self.leave(refused_code(&why), out);
+                self.leave(now, refused_code(&why), out);
             }
             AgentMsg::Start { attempt, life, world } => self.start(now, attempt, life, world, out),
             AgentMsg::Stop { attempt, order, why: _ } => self.stop_order(now, attempt, order, out),
@@ -195,8 +197,9 @@ impl Agent {
             AgentMsg::TryReach { node, address } => out.put(Effect::Reach { node, address }),
             AgentMsg::PassOn { signal } => self.pass_on(signal, out),
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
-            AgentMsg::Finish { code } => self.leave(code, out),
+            AgentMsg::Finish { code } => self.leave(now, code, out),
             AgentMsg::Inspect { attempt, id } => self.inspect(attempt, id, out),
+            AgentMsg::Check { attempt } => self.asked_for_health(attempt, out),
         }
     }
 
@@ -222,6 +225,7 @@ impl Agent {
         self.report(now, out);
         self.watch.tell_again();
         self.requests.clear();
+        self.tell_health(out);
         if let Some(signal) = self.signals.first() {
             let msg = CoordinatorMsg::Signal { signal, terminal: false, pid: None, uid: None, again: false };
             self.send(msg, out);
@@ -302,7 +306,10 @@ impl Agent {
         for local in 0..self.config.spec.nproc {
             let (op, rank, local_rank) = (self.op(), Rank(first.0.saturating_add(local)), LocalRank(local));
             seats.push(Seat { op, rank, local_rank });
-            ranks.insert(local_rank, Local { op, rank, pid: 0, life: Life::Spawning, ours: false });
+            ranks.insert(
+                local_rank,
+                Local { op, rank, pid: 0, life: Life::Spawning, asked: None, ours: false },
+            );
         }
         self.team = Some(Team { attempt, ranks });
         self.floor = Some(attempt);
@@ -389,7 +396,7 @@ impl Agent {
                 .all(|l| matches!(&l.life, Life::Ended { exit, .. } if exit.is_success() && !l.ours))
         };
         if self.team.as_ref().is_some_and(success) {
-            self.sweep(Goal::Finish, out);
+            self.sweep(now, Goal::Finish, out);
         } else if let Some(local_rank) = newest {
             self.report_end(now, local_rank, out);
         } else {
@@ -412,8 +419,9 @@ impl Agent {
         if matches!(local.life, Life::Ended { .. }) {
             return out.note(Note::Dropped { stale: Stale::Repeated });
         }
-        // The guardian kills at the end of the grant, also while this agent is stopped: no evidence.
-        local.ours |= at >= self.grant;
+        // The guardian kills at the end of the grant, also while this agent is stopped: no evidence. What ended before it was
+        // asked to is, though its last words were read and it is heard of only after that.
+        local.ours = local.asked.is_some_and(|asked| at >= asked) || at >= self.grant;
         out.note(Note::RankEnded { attempt, rank: local.rank, how: exit.to_string(), ours: local.ours });
         local.life = Life::Ended { exit, at, said };
         match self.phase {
@@ -457,7 +465,7 @@ impl Agent {
         if !self.welcomed {
             let code = 128_u8.saturating_add(signal);
             if again || !self.busy() {
-                self.leave(code, out);
+                self.leave(now, code, out);
             } else {
                 self.leaving = Some(code);
                 let explicit = self.spec.as_ref().and_then(|spec| spec.shutdown_timeout_ms);
@@ -488,7 +496,7 @@ impl Agent {
             if let Some(team) = &self.team {
                 out.note(Note::GrantOver { attempt: team.attempt });
             }
-            self.sweep(Goal::Stop, out);
+            self.sweep(now, Goal::Stop, out);
         }
     }
 
@@ -497,10 +505,11 @@ impl Agent {
         let due = |at: Option<BootTime>| at.is_some_and(|at| now.boot >= at);
         self.kill_without_grant(now, out);
         self.stop_if_quiet(now, out);
+        self.check_if_quiet(out);
         if let Phase::Dirty { retry } = self.phase
             && now.boot >= retry
         {
-            self.sweep(Goal::Stop, out);
+            self.sweep(now, Goal::Stop, out);
         }
         if due(self.offer_retry) {
             self.open_offer(out);
@@ -516,7 +525,7 @@ impl Agent {
             && now.boot >= at
         {
             self.quit = None;
-            self.leave(code, out);
+            self.leave(now, code, out);
         }
         if due(self.mourn) {
             self.mourn = None;
@@ -526,7 +535,7 @@ impl Agent {
             self.orphan = None;
             self.mourn = None;
             out.note(self.gave_up(now));
-            self.leave(1, out);
+            self.leave(now, 1, out);
         }
     }
 

@@ -9,6 +9,7 @@
 //! ranks run on, as long as the grant does.
 
 mod handle;
+mod health;
 mod liveness;
 pub(super) mod signals;
 mod state;
@@ -23,6 +24,7 @@ use super::attribution::evidence::Evidence;
 use super::board::Sample;
 use super::error_file::Recorded;
 use super::exit::ExitKind;
+use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, Slot, Term};
 use super::liveness::evidence::RankEvidence;
 use super::spec::Offer;
@@ -125,6 +127,13 @@ pub enum Event {
         /// It was made here.
         won: bool,
     },
+    /// Checks of this node are over.
+    Checked {
+        /// From [`Effect::Check`]; none: nobody asked.
+        attempt: Option<Attempt>,
+        /// What they found.
+        results: Vec<CheckResult>,
+    },
     /// The journal says that the run has ended; its exit code.
     RunEnded {
         /// The exit code.
@@ -207,6 +216,11 @@ pub enum Effect {
     Probe {
         /// Its name.
         name: String,
+    },
+    /// Ask the user's programs about this node; answered by `Checked`, in any case.
+    Check {
+        /// The attempt that waits for it.
+        attempt: Attempt,
     },
     /// Tell the lease machine whose grants count.
     Follow {

@@ -7,6 +7,7 @@ use super::super::attribution::evidence::Evidence;
 use super::super::board::Request;
 use super::super::error_file::Recorded;
 use super::super::exit::ExitKind;
+use super::super::health::HealthSpec;
 use super::super::ids::{Attempt, Incarnation, LocalRank, NodeName, Op, Rank, StoreId, Term};
 use super::super::ledger::Ledger;
 use super::super::liveness::limits::Learned;
@@ -16,6 +17,7 @@ use super::super::outbox::{Machine, Outbox};
 use super::super::spec::{NodeSpec, Numbers, Offer, RunSpec};
 use super::super::time::{BootTime, Now, earlier};
 use super::super::wire::{CoordinatorMsg, ExitReport, StopOrder, Survivor, ToCoordinator, World};
+use super::health::Health;
 use super::{Effect, Event, Signals};
 
 /// How often an unanswered report or request is repeated.
@@ -70,7 +72,9 @@ pub(super) struct Local {
     pub(super) rank: Rank,
     pub(super) pid: u32,
     pub(super) life: Life,
-    /// We sent it a signal that may end it.
+    /// When we first sent it a signal that may end it.
+    pub(super) asked: Option<BootTime>,
+    /// It ended after that, or because nothing may run any more.
     pub(super) ours: bool,
 }
 
@@ -180,6 +184,8 @@ pub struct Agent {
     pub(super) alone: Option<BootTime>,
     /// When its grant is over too, and that is said.
     pub(super) mourn: Option<BootTime>,
+    /// Checks of this node.
+    pub(super) health: Health,
     pub(super) next_op: u64,
     /// The pages of the ranks of the newest attempt.
     pub(super) watch: Watch,
@@ -223,6 +229,7 @@ impl Agent {
             orphan: None,
             alone: None,
             mourn: None,
+            health: Health::default(),
             next_op: 0,
             watch: Watch::default(),
             told: Learned::default(),
@@ -249,6 +256,12 @@ impl Agent {
     /// Ranks, or what they left behind, may still be there.
     pub(super) fn busy(&self) -> bool {
         !matches!(self.phase, Phase::Idle | Phase::Finished | Phase::Dirty { .. } | Phase::Gone)
+    }
+
+    /// The programs of the user that are asked about this node.
+    #[must_use]
+    pub fn programs(&self) -> HealthSpec {
+        self.spec.as_ref().map(|spec| spec.health.clone()).unwrap_or_default()
     }
 
     pub(super) fn numbers(&self) -> &Numbers {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::super::ids::{Attempt, LocalRank, Op};
 use super::super::note::Note;
 use super::super::outbox::Outbox;
-use super::super::time::Now;
+use super::super::time::{BootTime, Now};
 use super::super::wire::{CoordinatorMsg, StopOrder, Survivor};
 use super::state::{Agent, Goal, Life, Phase, RESEND, Said};
 use super::{Effect, Scope};
@@ -21,20 +21,27 @@ impl Agent {
             Phase::Spawning | Phase::Running => {
                 self.phase = Phase::Asking { until };
                 if order.grace_ms > 0 {
-                    self.ask(order.signal, out);
+                    self.ask(now, order.signal, out);
                 }
             }
         }
         self.stop_if_quiet(now, out);
     }
 
-    fn ask(&mut self, signal: u8, out: &mut Outbox<Effect>) {
+    fn ask(&mut self, now: Now, signal: u8, out: &mut Outbox<Effect>) {
         let Some(team) = &mut self.team else { return };
         for (local_rank, local) in &mut team.ranks {
             if !matches!(local.life, Life::Ended { .. }) {
-                local.ours = true;
+                local.asked.get_or_insert(now.boot);
                 out.put(Effect::Signal { local_rank: *local_rank, scope: Scope::Leader, signal });
             }
+        }
+    }
+
+    /// Whenever the ranks that are left ended: it was none of their doing.
+    pub(super) fn disown_ends(&mut self) {
+        for local in self.team.iter_mut().flat_map(|team| team.ranks.values_mut()) {
+            local.asked = Some(BootTime::default());
         }
     }
 
@@ -42,7 +49,7 @@ impl Agent {
     pub(super) fn stop_if_quiet(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let Phase::Asking { until } = self.phase else { return };
         if now.boot >= until || self.all_ended() {
-            self.sweep(Goal::Stop, out);
+            self.sweep(now, Goal::Stop, out);
         }
     }
 
@@ -51,12 +58,12 @@ impl Agent {
     }
 
     /// Kills and reaps everything; the answer is [`Agent::swept`].
-    pub(super) fn sweep(&mut self, goal: Goal, out: &mut Outbox<Effect>) {
+    pub(super) fn sweep(&mut self, now: Now, goal: Goal, out: &mut Outbox<Effect>) {
         if goal == Goal::Stop
             && let Some(team) = &mut self.team
         {
             for local in team.ranks.values_mut().filter(|l| !matches!(l.life, Life::Ended { .. })) {
-                local.ours = true;
+                local.asked.get_or_insert(now.boot);
             }
         }
         let op = self.op();
@@ -77,12 +84,13 @@ impl Agent {
             for local in team.ranks.values_mut().filter(|l| !matches!(l.life, Life::Ended { .. })) {
                 let exit = super::super::exit::ExitKind::Signal { no: 9, core: false };
                 local.life = Life::Ended { exit, at: now.boot, said: Said::default() };
+                local.ours = true;
             }
         }
         self.survivors = survivors;
         if let Some(code) = self.leaving {
             self.phase = Phase::Idle;
-            return self.leave(code, out);
+            return self.leave(now, code, out);
         }
         self.phase = if self.survivors.is_empty() {
             if goal == Goal::Finish { Phase::Finished } else { Phase::Idle }
@@ -138,13 +146,13 @@ impl Agent {
     }
 
     /// Goes with this code; first kills what is left.
-    pub(super) fn leave(&mut self, code: u8, out: &mut Outbox<Effect>) {
+    pub(super) fn leave(&mut self, now: Now, code: u8, out: &mut Outbox<Effect>) {
         self.leaving = Some(code);
         match self.phase {
             Phase::Idle | Phase::Finished | Phase::Dirty { .. } => {}
             // What is below goes first, and what it left in shared memory with it.
             Phase::Sweeping { .. } => return,
-            _ => return self.sweep(Goal::Stop, out),
+            _ => return self.sweep(now, Goal::Stop, out),
         }
         self.send(CoordinatorMsg::Leaving, out);
         self.phase = Phase::Gone;

@@ -152,3 +152,87 @@ fn a_spare_lets_go_of_the_store_of_the_world_that_it_was_in() {
     assert!(!hears(record(1, 1, NODE)), "the next one, in which it has a place: its start closes the store");
     assert!(hears(record(2, 2, "n2")), "one without it");
 }
+
+/// Programs look at devices that ranks use: they wait until nobody uses them, and what is asked twice is answered twice.
+#[test]
+fn programs_are_asked_when_no_rank_is_left() {
+    use super::super::health::{CheckResult, Finding};
+    use super::super::ids::Attempt;
+    let mut agent = running(RunSpec { run_id: RunId::new("r"), max_nodes: 1, ..RunSpec::default() });
+    let check = |n| {
+        let msg = AgentMsg::Check { attempt: Attempt(1) };
+        Event::Recv(ToAgent { term: Term(1), n, msg })
+    };
+    let begins =
+        |effects: &[Effect]| effects.iter().any(|e| matches!(e, Effect::Check { attempt: Attempt(1) }));
+    let answers = |effects: &[Effect]| {
+        let health = |e: &&Effect| matches!(e, Effect::Send(frame) if matches!(&frame.msg, CoordinatorMsg::Health { .. }));
+        effects.iter().filter(health).count()
+    };
+    assert!(!begins(&tell(&mut agent, at(20), check(20))), "ranks run");
+    tell(&mut agent, at(21), Event::RanksKilled);
+    let op = agent.next_op;
+    let swept = Event::Swept { op: super::super::ids::Op(op), survivors: vec![] };
+    assert!(begins(&tell(&mut agent, at(22), swept)));
+    assert!(!begins(&tell(&mut agent, at(23), check(21))), "it is at it");
+    let results = vec![CheckResult { check: "nhc".into(), finding: Finding::Fail, ..CheckResult::default() }];
+    let over = |attempt| Event::Checked { attempt: Some(attempt), results: results.clone() };
+    assert_eq!(answers(&tell(&mut agent, at(24), over(Attempt(7)))), 0, "nobody asked that");
+    assert_eq!(answers(&tell(&mut agent, at(25), over(Attempt(1)))), 1);
+    let again = tell(&mut agent, at(26), check(22));
+    assert_eq!((answers(&again), begins(&again)), (1, false));
+    // What nobody asked for is told where it is news.
+    let unasked = || Event::Checked { attempt: None, results: results.clone() };
+    assert_eq!(answers(&tell(&mut agent, at(27), unasked())), 1);
+    assert_eq!(answers(&tell(&mut agent, at(28), unasked())), 0);
+    let fine = vec![CheckResult { check: "nhc".into(), finding: Finding::Pass, ..CheckResult::default() }];
+    let mended = || Event::Checked { attempt: None, results: fine.clone() };
+    assert_eq!(answers(&tell(&mut agent, at(29), mended())), 1, "it is over");
+    assert_eq!(answers(&tell(&mut agent, at(30), mended())), 0);
+}
+
+/// The last words of a rank are read before the agent hears of its end: the order to stop may come in between, because of a
+/// victim elsewhere.
+#[test]
+fn a_rank_that_ended_before_it_was_asked_to_is_evidence() {
+    use super::super::wire::{StopOrder, StopWhy};
+    for (ended_at, killed_by_guardian, want) in
+        [(49, false, false), (50, false, true), (80, false, true), (49, true, true)]
+    {
+        let mut agent = running(RunSpec { run_id: RunId::new("r"), max_nodes: 1, ..RunSpec::default() });
+        let order = StopOrder { signal: 15, grace_ms: 2_000 };
+        let stop = AgentMsg::Stop { attempt: Attempt(0), order, why: StopWhy::Restart };
+        tell(&mut agent, at(50), Event::Recv(ToAgent { term: Term(1), n: 9, msg: stop }));
+        if killed_by_guardian {
+            tell(&mut agent, at(60), Event::RanksKilled);
+        }
+        let exited = Event::RankExited {
+            attempt: Attempt(0),
+            local_rank: LocalRank(0),
+            kind: ExitKind::Signal { no: 9, core: false },
+            at: BootTime::from_millis(ended_at),
+            summary: String::new(),
+            words: String::new(),
+            recorded: None,
+        };
+        let mut effects = tell(&mut agent, at(90), exited);
+        let op = effects.iter().find_map(|effect| match effect {
+            Effect::Sweep { op, .. } => Some(*op),
+            _ => None,
+        });
+        if let Some(op) = op.or(Some(Op(0)).filter(|_| killed_by_guardian)) {
+            // With the guardian's word the sweep began before: any number is tried until one is the sweep's.
+            for op in if killed_by_guardian { (0..20).map(Op).collect() } else { vec![op] } {
+                effects.extend(tell(&mut agent, at(95), Event::Swept { op, survivors: Vec::new() }));
+            }
+        }
+        let told = effects.iter().find_map(|effect| match effect {
+            Effect::Send(frame) => match &frame.msg {
+                CoordinatorMsg::Stopped { exits, .. } => exits.first().map(|exit| exit.ours),
+                _ => None,
+            },
+            _ => None,
+        });
+        assert_eq!(told, Some(want), "ended at {ended_at}, by its guardian: {killed_by_guardian}");
+    }
+}

@@ -63,7 +63,7 @@ pub fn read(page: &[u8]) -> Option<Sample> {
         // One of both words may be written alone.
         beat: time.rotate_left(32).wrapping_add(beat),
         sections: (0..DEPTH).filter_map(|at| section(&page[SECTIONS + at * SECTION_BYTES..])).collect(),
-        extend_ms: extension(word(page, EXTEND), time),
+        extend_ms: extension(word(page, EXTEND), time ^ beat >> 24),
         collective_timeout_ms: some(word(page, COLLECTIVE)),
         stack_signal: u8::try_from(word(page, STACKS)).ok().filter(|no| REAL_TIME.contains(&u64::from(*no))),
         request: request(&page[REQUEST..REQUEST + REQUEST_BYTES]),
@@ -89,9 +89,9 @@ fn phase(code: u64) -> Phase {
     }
 }
 
-/// The upper half names the beat since which it counts, by the lower half of that one's time.
-fn extension(word: u64, time: u64) -> u64 {
-    if word >> 32 == time & 0xffff_ffff { word & 0xffff_ffff } else { 0 }
+/// The upper half names the beat since which it counts, by the lower half of that one's time and step.
+fn extension(word: u64, beat: u64) -> u64 {
+    if word >> 32 == beat & 0xffff_ffff { word & 0xffff_ffff } else { 0 }
 }
 
 fn section(slot: &[u8]) -> Option<Section> {

@@ -10,7 +10,7 @@ fn write(sample: &Sample, time: u64) -> Vec<u8> {
     put(OWNER, u64::from(sample.pid));
     put(BEAT, sample.step.unwrap_or(0) << 24 | (sample.phase as u64) << 16 | flags);
     put(TIME, time);
-    put(EXTEND, time << 32 | sample.extend_ms);
+    put(EXTEND, (time ^ sample.step.unwrap_or(0)) << 32 | sample.extend_ms);
     put(COLLECTIVE, sample.collective_timeout_ms.unwrap_or(0));
     put(STACKS, sample.stack_signal.map_or(0, u64::from));
     for (at, section) in sample.sections.iter().enumerate() {
@@ -156,8 +156,14 @@ fn an_extension_ends_with_the_next_beat() {
     page[TIME..TIME + 8].copy_from_slice(&0x1_0000_0005_u64.to_le_bytes());
     page[EXTEND..EXTEND + 8].copy_from_slice(&(5 << 32 | 90_000_u64).to_le_bytes());
     assert_eq!(read(&page).unwrap().extend_ms, 90_000);
-    page[TIME] = 6;
-    assert_eq!(read(&page).unwrap().extend_ms, 0);
+    for at in [TIME, BEAT + 3] {
+        let mut later = page;
+        later[at] += 1;
+        assert_eq!(read(&later).unwrap().extend_ms, 0);
+    }
+    // Another phase of the same step is none.
+    page[BEAT + 2] = 4;
+    assert_eq!(read(&page).unwrap().extend_ms, 90_000);
 }
 
 #[test]

@@ -22,6 +22,9 @@ impl Coordinator {
         if self.append.is_some() || self.breaking.as_ref().is_some_and(|b| b.open) {
             return;
         }
+        if self.want.is_some() && self.gate_holds(now, out) {
+            return;
+        }
         if let Some(want) = &mut self.want {
             want.call_until = None;
         }
@@ -145,6 +148,7 @@ impl Coordinator {
         match self.peers.get(node) {
             Some(peer) if peer.lost => Replaced::Lost,
             Some(peer) if !peer.survivors.is_empty() => Replaced::Dirty,
+            _ if self.ledger.is_evicted(node) => Replaced::Evicted,
             Some(peer) if peer.usable() => Replaced::FailedTwice,
             _ => Replaced::Away,
         }
@@ -250,7 +254,10 @@ impl Coordinator {
         let own = *node == self.config.node
             && self.peers.get(node).is_some_and(|p| p.incarnation == self.config.incarnation);
         let (members, ends) = match (&mut self.breaking, self.ledger.world()) {
-            (Some(broke), _) if broke.attempt == attempt => (&broke.members, &mut broke.ends),
+            (Some(broke), _) if broke.attempt == attempt => {
+                broke.telling |= broke.open && exits.iter().any(ExitReport::may_be_first);
+                (&broke.members, &mut broke.ends)
+            }
             (_, Some(world)) if newest => (&world.members, &mut self.ends),
             _ => return,
         };

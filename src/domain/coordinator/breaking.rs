@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::error_file;
 use super::super::exit::ExitKind;
-use super::super::first_failure::{SETTLE, Seen, Standing, TIE, first_failure};
+use super::super::first_failure::{Seen, Standing, TIE, first_failure};
 use super::super::ids::{Attempt, NodeName, Rank};
 use super::super::mutant::Mutant;
 use super::super::note::Note;
@@ -165,11 +165,13 @@ impl Coordinator {
             What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
         };
         self.down_since.get_or_insert(since);
-        let victim = first.as_ref().is_some_and(|first| lost_its_peer(first, &ends))
-            && !self.config.mutants.has(Mutant::BlameVictim);
-        let suspects = if victim { self.missing(attempt) } else { BTreeSet::new() };
-        let open = victim && self.awaited(attempt).next().is_some();
-        let until = if suspects.is_empty() { now.boot.after(SETTLE) } else { self.open_until(now) };
+        let blames = self.config.mutants.has(Mutant::BlameVictim);
+        let suspects = match &first {
+            Some(first) if lost_its_peer(first, &ends) && !blames => self.unheard(attempt),
+            _ => BTreeSet::new(),
+        };
+        let open = !suspects.is_empty();
+        let missed = open && !self.missing(attempt).is_empty();
         let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
         self.breaking = Some(Breaking {
             incident,
@@ -188,8 +190,11 @@ impl Coordinator {
             },
             verdict: None,
             suspects,
-            open_until: open.then_some(until),
+            open_since: now.boot,
             open,
+            missed,
+            another: None,
+            telling: false,
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
@@ -206,27 +211,31 @@ impl Coordinator {
         }
     }
 
-    /// Members that may have ranks of this attempt and of which nobody knows whether they still live.
-    fn missing(&self, attempt: Attempt) -> BTreeSet<NodeName> {
+    /// Members that have not said yet what became of their ranks of this attempt.
+    fn unheard(&self, attempt: Attempt) -> BTreeSet<NodeName> {
         let members = self.ledger.world().map_or(&[][..], |w| &w.members);
-        let missing = members.iter().filter(|m| {
+        let unheard = members.iter().filter(|m| {
             let busy = self.busy.get(&m.node).is_some_and(|b| b.attempt == attempt);
-            let there = |p: &Peer| p.lost || p.left || (p.linked && !self.in_doubt(&m.node));
-            busy && self.peers.get(&m.node).is_some_and(|p| p.incarnation == m.incarnation && !there(p))
+            let there = |p: &Peer| p.incarnation == m.incarnation && !p.lost && !p.left;
+            busy && self.peers.get(&m.node).is_some_and(there)
         });
-        missing.map(|m| m.node.clone()).collect()
+        unheard.map(|m| m.node.clone()).collect()
     }
 
-    /// Members that may have ranks of this attempt, those that are lost left out: they will say how those ended.
-    fn awaited(&self, attempt: Attempt) -> impl Iterator<Item = &NodeName> {
-        let busy = self.busy.iter().filter(move |(_, busy)| busy.attempt == attempt);
-        let there = |node: &NodeName| self.peers.get(node).is_some_and(|p| !p.lost && !p.left);
-        busy.map(|(node, _)| node).filter(move |node| there(node) && !self.is_another(node))
+    /// Those of them of which nobody knows whether they still live.
+    fn missing(&self, attempt: Attempt) -> BTreeSet<NodeName> {
+        let mut unheard = self.unheard(attempt);
+        unheard.retain(|n| !self.peers.get(n).is_some_and(|p| p.linked) || self.in_doubt(n));
+        unheard
     }
 
-    /// By then a member that is missing is lost, or it has a connection again.
-    fn open_until(&self, now: Now) -> BootTime {
-        now.boot.after(Duration::from_millis(self.config.spec.numbers.lost_ms) + REDIAL)
+    /// By then a member that is missing is lost, or it has a connection again. Who is there has been asked to stop its
+    /// ranks, and is not waited for longer than a verdict may take.
+    pub(super) fn open_until(&self, broke: &Breaking) -> BootTime {
+        let numbers = &self.config.spec.numbers;
+        let lost = Duration::from_millis(numbers.lost_ms) + REDIAL;
+        let settle = Duration::from_millis(numbers.settle_ms).min(lost);
+        broke.open_since.after(if broke.missed { lost } else { settle })
     }
 
     /// Nothing is known yet of the ranks of this suspect.
@@ -242,9 +251,10 @@ impl Coordinator {
         member.is_some_and(|life| self.peers.get(node).is_some_and(|p| p.incarnation != life))
     }
 
-    /// Whether a rank that lost its peer was the first to fail is decided when it is known of every member
-    /// that was missing what became of it. Until then nobody is blamed, and no world is opened; ranks are
-    /// stopped all the same. That costs no time: the ranks of a new world wait for those nodes anyway.
+    /// Whether a rank that lost its peer was the first to fail is decided when it is known of every member what became
+    /// of its ranks: the report of the one that died may come later than that of its victim. Until then nobody is blamed,
+    /// and no world is opened; ranks are stopped all the same. That costs no time: the ranks of a new world wait for those
+    /// nodes anyway.
     pub(super) fn judge(&mut self, now: Now, out: &mut Outbox<Effect>) {
         if self.phase != Phase::Gathering || self.ending.is_some() {
             return;
@@ -253,7 +263,7 @@ impl Coordinator {
             return;
         };
         if broke.open {
-            if let Some((what, first)) = self.judged(now, broke) {
+            if let Some((what, first)) = self.judged(now) {
                 self.decide_again(now, &what, first, out);
             }
             return;
@@ -269,11 +279,12 @@ impl Coordinator {
         }
         if let Some(node) = broke.lost.first().cloned() {
             self.decide_again(now, &What::Lost(node), None, out);
-        } else if broke.open_until.is_none() {
+        } else if !broke.missed {
             // It was told already, and only now somebody is missing.
-            let (suspects, until) = (self.missing(broke.attempt), self.open_until(now));
+            let suspects = self.missing(broke.attempt);
             if let Some(broke) = self.breaking.as_mut().filter(|_| !suspects.is_empty()) {
-                (broke.suspects, broke.open, broke.open_until) = (suspects, true, Some(until));
+                (broke.suspects, broke.open, broke.open_since, broke.missed) =
+                    (suspects, true, now.boot, true);
             }
         }
     }
@@ -295,32 +306,44 @@ impl Coordinator {
         }
     }
 
-    /// What broke the world, as soon as that can be told.
-    fn judged(&self, now: Now, broke: &Breaking) -> Option<(What, Option<FirstFailure>)> {
-        let late = broke.open_until.is_some_and(|at| now.boot >= at);
-        // Who is there and not done yet says soon what it knows; until then it takes one that is no victim.
-        let own = |s: &Seen| {
-            !s.report.ours && !s.report.exit.is_success() && s.report.standing() != Standing::PeerLost
-        };
-        let waits = !late && self.awaited(broke.attempt).any(|node| !broke.suspects.contains(node));
-        if waits && !broke.ends.values().any(own) {
-            return None;
+    /// What broke the world, as soon as that can be told. Asked after every event, with thousands of members.
+    fn judged(&mut self, now: Now) -> Option<(What, Option<FirstFailure>)> {
+        let mut broke = self.breaking.take()?;
+        let judged = self.judged_of(now, &mut broke);
+        self.breaking = Some(broke);
+        judged
+    }
+
+    fn judged_of(&self, now: Now, broke: &mut Breaking) -> Option<(What, Option<FirstFailure>)> {
+        if std::mem::take(&mut broke.telling) {
+            let first = self.blame_for(now, broke).filter(|first| !lost_its_peer(first, &broke.ends));
+            if first.is_some() {
+                return Some((What::Failed, first));
+            }
         }
-        let ends: Vec<Seen> = broke.ends.values().cloned().collect();
-        let first = self.blame(now, broke.world(), &ends).0;
-        if first.as_ref().is_some_and(|f| !lost_its_peer(f, &broke.ends)) {
-            return Some((What::Failed, first));
+        if now.boot >= self.open_until(broke) && !broke.missed {
+            broke.missed = !self.missing(broke.attempt).is_disjoint(&broke.suspects);
         }
-        if !late && broke.suspects.iter().any(|n| self.is_suspect(broke, n)) {
-            return None;
+        if now.boot < self.open_until(broke) {
+            while let Some(node) = broke.suspects.first() {
+                if self.is_suspect(broke, node) {
+                    return None;
+                }
+                let node = broke.suspects.pop_first();
+                broke.another = broke.another.take().or(node.filter(|n| self.is_another(n)));
+            }
         }
+        let first = self.blame_for(now, broke);
+        let ends = broke.ends.values();
         // Stopped before anybody failed and before we asked for it: by its guardian or by its grant.
-        let earlier = ends.iter().find(|s| s.report.ours && s.at.after(TIE) < broke.since);
-        let another = || broke.suspects.iter().find(|n| self.is_another(n));
-        Some(if let Some(node) = broke.lost.first() {
+        let earlier = ends.into_iter().find(|s| s.report.ours && s.at.after(TIE) < broke.since);
+        let another = || broke.suspects.iter().find(|n| self.is_another(n)).cloned();
+        Some(if first.as_ref().is_some_and(|f| !lost_its_peer(f, &broke.ends)) {
+            (What::Failed, first)
+        } else if let Some(node) = broke.lost.first() {
             (What::Lost(node.clone()), None)
-        } else if let Some(node) = another() {
-            (What::Gone(node.clone()), None)
+        } else if let Some(node) = broke.another.clone().or_else(another) {
+            (What::Gone(node), None)
         } else if let Some(end) = earlier {
             (What::RanOut(end.node.clone()), None)
         } else {
@@ -431,6 +454,11 @@ impl Coordinator {
             // The loss itself was said when it was noticed.
             (What::Lost(_) | What::Failed | What::Dirty(_) | What::Hung, None) => {}
         }
+    }
+
+    /// The first failure among the ends of a broken world.
+    fn blame_for(&self, now: Now, broke: &Breaking) -> Option<FirstFailure> {
+        self.blame(now, broke.world(), &broke.ends.values().cloned().collect::<Vec<_>>()).0
     }
 
     /// The first failure among these ends, and when it was.

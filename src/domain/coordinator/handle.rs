@@ -131,6 +131,7 @@ impl Coordinator {
             | CoordinatorMsg::Progress { .. }
             | CoordinatorMsg::Inspected { .. }
             | CoordinatorMsg::Asked { .. } => self.hears_of_ranks(now, from, msg, out),
+            CoordinatorMsg::Health { attempt, results } => self.health_says(from, attempt, results, out),
             CoordinatorMsg::Leaving => {
                 self.busy.remove(from);
                 if let Some(peer) = self.peers.get_mut(from) {
@@ -412,7 +413,7 @@ impl Coordinator {
         let mut added: Vec<NodeName> = Vec::new();
         for (node, peer) in &self.peers {
             while vote.next_if(|other| *other < node).is_some() {}
-            if vote.peek() != Some(&node) && peer.usable() {
+            if vote.peek() != Some(&node) && peer.usable() && !self.ledger.is_evicted(node) {
                 added.push(node.clone());
             }
         }

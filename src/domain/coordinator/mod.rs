@@ -15,6 +15,7 @@ mod breaking;
 mod doubt;
 mod elastic;
 mod ending;
+mod gate;
 mod handle;
 mod hang;
 mod members;

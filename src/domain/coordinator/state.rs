@@ -19,6 +19,7 @@ use super::super::time::{BootTime, Now, earlier};
 use super::super::torch_store::seen::Reach;
 use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator, World};
 use super::doubt::Doubt;
+use super::gate::Gate;
 use super::hang::Hang;
 use super::proof::Probe;
 use super::reach::Reached;
@@ -191,12 +192,18 @@ pub(super) struct Breaking {
     pub(super) dirty: Option<NodeName>,
     /// None before it is decided.
     pub(super) verdict: Option<Verdict>,
-    /// Members that were missing when a rank lost its peer.
+    /// Members whose ranks may be the reason why a rank lost its peer.
     pub(super) suspects: BTreeSet<NodeName>,
-    /// It is not known what became of them, and nothing is decided.
+    /// It is not known what became of their ranks, and nothing is decided.
     pub(super) open: bool,
-    /// It is decided by then, whatever is known.
-    pub(super) open_until: Option<BootTime>,
+    /// Since when.
+    pub(super) open_since: BootTime,
+    /// A member was missing and was waited for.
+    pub(super) missed: bool,
+    /// A suspect whose agent is another one now: its ranks are gone with it.
+    pub(super) another: Option<NodeName>,
+    /// An end came that may be the first failure.
+    pub(super) telling: bool,
     pub(super) ends: BTreeMap<Rank, Seen>,
     pub(super) stopped: Option<BootTime>,
     pub(super) running: Option<BootTime>,
@@ -325,6 +332,8 @@ pub struct Coordinator {
     pub(super) resend: Option<BootTime>,
     pub(super) closed_at: Option<BootTime>,
     pub(super) over_said: bool,
+    /// What checks of the nodes found.
+    pub(super) gate: Gate,
     pub(super) next_op: u64,
     pub(super) random: u64,
     /// What ranks say of themselves, and a look into a hang.
@@ -380,6 +389,7 @@ impl Coordinator {
             resend: None,
             closed_at: None,
             over_said: false,
+            gate: Gate::default(),
             next_op: 0,
             random,
             hang: Hang::default(),
@@ -522,7 +532,7 @@ impl Coordinator {
             at = earlier(at, Some(since.after(ms(numbers.settle_ms))));
         }
         if let (Phase::Gathering, Some(broke)) = (self.phase, self.breaking.as_ref().filter(|b| b.open)) {
-            at = earlier(at, broke.open_until);
+            at = earlier(at, Some(self.open_until(broke)));
         }
         if let Some(ending) = self.ending.as_ref().filter(|_| !self.busy.is_empty()) {
             at = earlier(at, Some(ending.since.after(self.longest_stop(ending))));
@@ -537,6 +547,7 @@ impl Coordinator {
             at = earlier(at, Some(over.after(ms(numbers.lost_ms) + REMOVAL)));
         }
         at = earlier(earlier(at, self.late_at()), self.hang_at());
+        at = earlier(at, self.gate_at());
         at = earlier(at, self.removal.map(|since| since.after(REMOVAL)));
         at = earlier(earlier(at, self.doubts_at()), earlier(self.ask_at(), self.wake));
         earlier(at, self.closed_at.filter(|_| !self.over_said).map(|c| c.after(PARTING)))

@@ -59,6 +59,10 @@ pub enum Key {
     StoreTimeout,
     /// How long ranks may run without a word from the coordinator.
     Grant,
+    /// Programs that are asked whether a node is fit.
+    HealthCmd,
+    /// How long each of them may take.
+    HealthTimeout,
     /// The address of this node that others are told.
     LocalAddr,
     /// Who hosts the ranks' rendezvous store.
@@ -105,7 +109,7 @@ pub enum Key {
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 48] = [
+    pub const ALL: [Self; 50] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -137,6 +141,8 @@ impl Key {
         Self::HangAction,
         Self::HangFloor,
         Self::Grant,
+        Self::HealthCmd,
+        Self::HealthTimeout,
         Self::LocalAddr,
         Self::RdzvStore,
         Self::RdzvBackend,
@@ -187,6 +193,8 @@ impl Key {
             Self::LastCall => "last-call",
             Self::StoreTimeout => "store-timeout",
             Self::Grant => "grant",
+            Self::HealthCmd => "health-cmd",
+            Self::HealthTimeout => "health-timeout",
             Self::LocalAddr => "local-addr",
             Self::RdzvStore => "rdzv-store",
             Self::RdzvBackend => "rdzv-backend",
@@ -244,6 +252,8 @@ impl Key {
             Self::LastCall => &[env::RELIGHT_LAST_CALL],
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
             Self::Grant => &[env::RELIGHT_GRANT],
+            Self::HealthCmd => &[env::RELIGHT_HEALTH_CMD],
+            Self::HealthTimeout => &[env::RELIGHT_HEALTH_TIMEOUT],
             Self::LocalAddr => &[env::PET_LOCAL_ADDR],
             Self::RdzvStore => &[env::RELIGHT_RDZV_STORE],
             Self::RdzvBackend => &[env::PET_RDZV_BACKEND],

@@ -10,11 +10,12 @@ use super::args::{Args, Facts};
 use super::direct::Meeting;
 use super::file::ConfigFile;
 use super::hang::HangSettings;
+use super::health::HealthSettings;
 use super::hints::Hints;
 use super::key::Key;
 use super::output::OutputSettings;
 use super::value::{self, LogDir, Nodes, Nproc, Origin, StreamMap, Value, ValueProblem};
-use super::{launch, place};
+use super::{behind, launch, place};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::ids::{NodeName, RunId};
 use crate::domain::numa::NumaBinding;
@@ -166,6 +167,8 @@ pub struct Settings {
     pub local_addr: Value<Option<String>>,
     /// Who hosts the ranks' rendezvous store.
     pub rdzv_store: Value<StoreHost>,
+    /// Programs that are asked about a node.
+    pub health: HealthSettings,
     /// Prefix, filters and events of what ranks say.
     pub output: OutputSettings,
     /// What counts as a hang.
@@ -324,11 +327,12 @@ impl Layers<'_> {
         self.env.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
-    fn ignored(hints: &Hints, meeting: &Meeting) -> Vec<String> {
+    fn ignored(&self, hints: &Hints, meeting: &Meeting) -> Vec<String> {
         let mut all = hints.without_effect(meeting.at.is_some());
         all.extend(meeting.without_effect(hints));
         all.sort();
         all.dedup();
+        all.extend(behind::without_effect(self.args, |key| self.find(key).is_some()));
         all
     }
 }
@@ -408,9 +412,10 @@ impl Settings {
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
             local_addr: layers.get(Key::LocalAddr, launch::address, || (None, "found out"))?,
             rdzv_store: layers.get(Key::RdzvStore, value::store_host, || (StoreHost::Agent, ""))?,
+            health: HealthSettings::resolve(&layers)?,
             output: OutputSettings::resolve(&layers)?,
             hang: HangSettings::resolve(&layers, facts.at_terminal)?,
-            ignored: Layers::ignored(&hints, &meeting),
+            ignored: layers.ignored(&hints, &meeting),
             hints,
             meeting,
             slurm_env: layers.get(Key::SlurmEnv, launch::slurm_env, || (SlurmEnv::Task, ""))?,
@@ -493,6 +498,7 @@ impl Settings {
             interactive: self.interactive,
             numbers: self.numbers(),
             hang: self.hang.spec(),
+            health: self.health.spec(),
         }
     }
 

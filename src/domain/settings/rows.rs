@@ -98,6 +98,9 @@ impl Settings {
                 Key::HeartbeatTimeout | Key::PhaseTimeout | Key::HangAction | Key::HangFloor => {
                     self.hang.show(key).unwrap_or((None, &self.hang.action.origin))
                 }
+                Key::HealthCmd | Key::HealthTimeout => {
+                    self.health.show(key).unwrap_or((None, &self.health.timeout_ms.origin))
+                }
                 Key::SlurmEnv => (Some(self.slurm_env.value.name().to_owned()), &self.slurm_env.origin),
                 Key::GpuVisibility => (Some(self.gpus.value.name().to_owned()), &self.gpus.origin),
                 Key::HeartbeatHooks => {

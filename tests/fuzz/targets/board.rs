@@ -21,7 +21,7 @@ fn seeds() -> Vec<Vec<u8>> {
     put(16, &4711_u64.to_le_bytes());
     put(24, &(17_u64 << 24 | 4 << 16 | 3).to_le_bytes());
     put(32, &0x0123_4567_89ab_u64.to_le_bytes());
-    put(40, &(0x4567_89ab_u64 << 32 | 60_000).to_le_bytes());
+    put(40, &((0x4567_89ab_u64 ^ 17) << 32 | 60_000).to_le_bytes());
     put(48, &600_000_u64.to_le_bytes());
     put(56, &[44]);
     // A section `load`, 90 s, and a request `ECC`, with their checks.

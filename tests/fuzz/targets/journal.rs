@@ -53,6 +53,7 @@ pub fn view(records: Vec<Record>) -> RunView {
         records,
         damage: None,
         events: vec![],
+        events_left_out: 0,
         status: None,
         incident_dirs: vec![0],
         agents: vec![],

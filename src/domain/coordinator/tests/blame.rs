@@ -143,19 +143,46 @@ fn another_life_of_the_agent_tells_that_its_ranks_are_gone() {
 }
 
 #[test]
-fn where_nobody_is_missing_or_the_failure_is_its_own_nothing_waits() {
+fn the_word_of_the_one_that_died_may_come_after_that_of_its_victim() {
     let mut bed = Bed::running(4, 1);
     lost_its_peer(&mut bed, 1);
-    assert!(bed.console().is_empty(), "the others end anyway, and may know more");
+    bed.pass(300);
+    lost_its_peer(&mut bed, 2);
+    assert_eq!((bed.console(), bed.attempt()), (vec![], Attempt(0)), "nothing is said or decided");
+    bed.exited(3, vec![ExitReport { ago_ms: 310, ..report(2, KILL, "") }]);
+    assert_eq!(
+        bed.console(),
+        [
+            "relight: T rank 18 (n03) died: SIGKILL; 31 ranks stopped because of it",
+            "relight: T restart 1 of 20 on the same nodes",
+        ]
+    );
     bed.all_stop(&[]);
-    assert_eq!(bed.console()[1], "relight: T restart 1 of 20 on the same nodes");
+    assert_eq!(bed.attempt(), Attempt(1));
+    assert_eq!(cause(bed.attempts()[1]).first_failure.as_ref().map(|f| f.rank.0), Some(18));
 
+    // Nobody else failed: that is known when all have stopped.
     let mut bed = Bed::running(4, 1);
     link_down(&mut bed, 5);
     lost_its_peer(&mut bed, 1);
-    bed.all_stop(&[5]);
-    assert_eq!(bed.console().len(), 2, "a spare is nobody's peer");
+    bed.all_stop(&[4]);
+    assert_eq!((bed.console(), bed.attempt()), (vec![], Attempt(0)));
+    bed.all_stop(&[]);
+    assert!(bed.console()[0].starts_with("relight: T rank 0 (n01) failed"), "{:?}", bed.console());
+    assert_eq!(bed.attempt(), Attempt(1), "a spare is nobody's peer");
 
+    // Or after as long as a verdict may take.
+    let mut bed = Bed::running(4, 1);
+    lost_its_peer(&mut bed, 1);
+    bed.all_stop(&[4]);
+    bed.pass(2_999);
+    assert_eq!(bed.console(), Vec::<String>::new());
+    bed.pass(1);
+    assert!(bed.console()[0].starts_with("relight: T rank 0 (n01) failed"), "{:?}", bed.console());
+}
+
+#[test]
+fn where_the_failure_is_its_own_nothing_waits() {
     let mut bed = Bed::running(4, 1);
     link_down(&mut bed, 3);
     bed.exited(1, vec![report(0, KILL, "")]);

@@ -357,7 +357,7 @@ fn a_crash_while_it_is_looked_into_is_a_crash() {
 fn what_is_learned_is_written_rarely() {
     let mut bed = Bed::watched(learned());
     let attempt = bed.attempt();
-    let mut teach = |bed: &mut Bed, p99_ms| {
+    let teach = |bed: &mut Bed, p99_ms| {
         let step = Some(Usual { median_ms: p99_ms / 2, p99_ms, count: 100 });
         let learned = Some(Box::new(Learned { step, ..Learned::default() }));
         bed.says(2, 2, CoordinatorMsg::Progress { attempt, ranks: Vec::new(), learned });

@@ -18,6 +18,7 @@ mod blame;
 mod deciding;
 mod doubt;
 mod elastic;
+mod gate;
 mod hang;
 mod members;
 mod proof;

@@ -176,6 +176,12 @@ impl World {
                 let took = self.rng.range(1, 5) * MS;
                 self.task(node, took, Thread::Control, Task::Agent(Event::Probed { name, won }));
             }
+            agent::Effect::Check { attempt } => {
+                let results = Vec::new();
+                let took = self.rng.range(1, 50) * MS;
+                let event = Event::Checked { attempt: Some(attempt), results };
+                self.task(node, took, Thread::Control, Task::Agent(event));
+            }
             agent::Effect::Follow { term, leader, previous_dead, forever } => {
                 let Some(process) = &mut self.nodes[node].agent else { return };
                 process.leader = Some(leader);

@@ -225,6 +225,44 @@ impl Scenario {
         Self { seed, nodes, spares, fewer, last_call, nproc, max_restarts, drop, double, supervised, faults }
     }
 
+    /// A world of 80 to 139 nodes, in which few things go wrong. Above 64 lists of nodes are packed, and who is in a world
+    /// hears of its record when it runs already.
+    #[must_use]
+    pub fn large(seed: u64) -> Self {
+        let mut rng = Rng::new(seed ^ 0x1a46e);
+        let count = rng.range(80, 140);
+        let node = |_| NodeSetup {
+            late: rng.below(3_000),
+            ppm: i64::try_from(rng.below(401)).unwrap_or(0) - 200,
+            offset: rng.range(1_000, 90_000_000),
+        };
+        let nodes: Vec<NodeSetup> = (0..count).map(node).collect();
+        let mut faults: Vec<Fault> = Vec::new();
+        for _ in 0..rng.range(3, 7) {
+            let at = rng.range(6_000, LAST_FAULT);
+            Self::draw(&mut rng, at, count, &mut faults);
+        }
+        // Whatever was drawn, one node is lost for good and one rank fails.
+        let (lost, fails) = (1 + Self::node(&mut rng, count - 1), Self::node(&mut rng, count));
+        faults.push(Fault { at: rng.range(8_000, 14_000), node: lost, what: What::Down { ms: 0 } });
+        faults.push(Fault { at: rng.range(25_000, LAST_FAULT), node: fails, what: What::Signal { no: 9 } });
+        faults.sort_by_key(|f| (f.at, f.node));
+        let fewer = if rng.chance(500) { u32::try_from(rng.below(10)).unwrap_or(0) } else { 0 };
+        Self {
+            seed,
+            nodes,
+            spares: 4,
+            fewer,
+            last_call: rng.range(1_000, 10_000),
+            nproc: 1,
+            max_restarts: Some(30),
+            drop: rng.below(5),
+            double: rng.below(5),
+            supervised: rng.chance(500),
+            faults,
+        }
+    }
+
     fn node(rng: &mut Rng, count: u64) -> usize {
         usize::try_from(rng.below(count)).unwrap_or(0)
     }

@@ -205,6 +205,8 @@ impl World {
     }
 
     fn stale_to_coordinator(&mut self, node: usize, from: NodeName, frame: ToCoordinator) {
+        // What waits is handed over with the first; what a large world runs by is told at the second.
+        self.coordinator(node, Event::Tick);
         self.coordinator(node, Event::Tick);
         let now = self.clock(node);
         let Some(lead) = self.lead_mut(node) else { return };
@@ -280,7 +282,7 @@ impl World {
                 if self.nodes[conn.node].lives.get(&conn.agent) != Some(&incarnation) {
                     return;
                 }
-                let task = Task::ToAgent(id, Box::new(frame));
+                let task = Task::ToAgent(id, Box::new((self.wire)(frame)));
                 self.send(conn.node, false, Ev::Task(conn.node, conn.agent, Thread::Control, task));
             }
             Effect::Append { op, record } => {

@@ -1,4 +1,4 @@
-//! The simulator: every machine of a run of 3 to 8 nodes in one thread, on one queue of events, with a network,
+//! The simulator: every machine of a run, mostly of 3 to 8 nodes, in one thread, on one queue of events, with a network,
 //! a store, ranks and clocks that misbehave as a seed says. Rules are checked after every event.
 //!
 //! Time is virtual and each node has its own clock. The drivers here mirror the launcher's: effects are
@@ -21,6 +21,7 @@ pub use counters::Counters;
 pub use faults::{BadLine, Fault, Scenario, What};
 
 use crate::domain::mutant::Mutants;
+use crate::domain::wire::ToAgent;
 use world::World;
 
 /// How a scenario went.
@@ -38,10 +39,20 @@ pub struct Outcome {
     pub trace: Vec<String>,
 }
 
+/// What a frame to an agent is when it arrives.
+pub type Wire = fn(ToAgent) -> ToAgent;
+
 /// Runs a scenario to its end, or to the first rule that is broken.
 #[must_use]
 pub fn run(scenario: &Scenario, mutants: Mutants, traced: bool) -> Outcome {
+    run_over(scenario, mutants, traced, |frame| frame)
+}
+
+/// The same where frames to agents are written and read on their way.
+#[must_use]
+pub fn run_over(scenario: &Scenario, mutants: Mutants, traced: bool, wire: Wire) -> Outcome {
     let mut world = World::new(scenario.clone(), mutants, traced);
+    world.wire = wire;
     world.run();
     Outcome {
         violation: world.check.violation.take(),

@@ -24,8 +24,9 @@ use crate::domain::{agent, authority, coordinator, lease};
 /// Virtual time, ns.
 pub(super) type Ns = u64;
 pub(super) const MS: Ns = 1_000_000;
-/// More events than this in one scenario is a loop.
+/// More events than this in one scenario is a loop; in a large one, for each [`SMALL`] of its nodes.
 const TOO_MANY: u64 = 400_000;
+const SMALL: u64 = 8;
 /// A scenario has at least so many events and so much time.
 const AT_LEAST: (u64, Ns) = (1_500, 60_000 * MS);
 /// After the last fault the run must run or be closed within this.
@@ -119,6 +120,7 @@ pub(super) struct World {
     pub(super) counters: Counters,
     pub(super) trace: Vec<String>,
     pub(super) traced: bool,
+    pub(super) wire: super::Wire,
     pub(super) ids: u64,
     pub(super) launch: u32,
     pub(super) launched_at: Ns,
@@ -145,6 +147,7 @@ impl World {
             next: 0,
             trace: Vec::new(),
             traced,
+            wire: |frame| frame,
             ids: 0,
             launch: 0,
             launched_at: 0,
@@ -271,7 +274,7 @@ impl World {
                 let state = self.state();
                 self.check.fail("running_or_closed_in_60_s", self.now, state);
             }
-            if self.events > TOO_MANY {
+            if self.events > TOO_MANY * (self.nodes.len() as u64).div_ceil(SMALL) {
                 let state = self.state();
                 self.check.fail("too_many_events", self.now, state);
             }
