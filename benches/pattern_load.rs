@@ -53,7 +53,9 @@ fn block(every: usize) -> Vec<u8> {
         n += 1;
         // Writing to a String cannot fail.
         let _ = match n {
-            _ if every > 0 && n % every == 0 => writeln!(text, "{}", examples[n / every % examples.len()]),
+            _ if every > 0 && n.is_multiple_of(every) => {
+                writeln!(text, "{}", examples[n / every % examples.len()])
+            }
             n if n % 7 == 0 => writeln!(
                 text,
                 "2026-03-01 10:00:{:02},{:03} INFO data.loader prefetch queue 8/8, worker 3 read shard_{n:05}.tar in {}.{} ms",

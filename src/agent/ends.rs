@@ -193,7 +193,7 @@ impl Ends {
         let mut ends = std::mem::take(&mut self.ended);
         first_failure::order(&mut ends, End::key);
         let event = |end: End| Event::RankExited {
-            evidence: end.evidence(),
+            evidence: Box::new(end.evidence()),
             attempt: end.attempt,
             local_rank: end.local_rank,
             kind: end.kind,

@@ -220,6 +220,9 @@ pub enum Failure {
     /// There is no such run.
     #[error(transparent)]
     Runs(#[from] RunsError),
+    /// An order did not arrive.
+    #[error(transparent)]
+    Order(#[from] crate::node::operator::OperatorError),
     /// The secret that machines share is none.
     #[error(transparent)]
     Secret(#[from] SecretError),
@@ -273,7 +276,9 @@ impl Failure {
             | Self::Running { .. }
             | Self::PrivateDir(_) => Outcome::Usage,
             Self::Inject(error) => error.outcome(),
-            Self::Output(_) | Self::Image(_) | Self::Handover(_) | Self::NotBuilt(_) => Outcome::Failed,
+            Self::Order(_) | Self::Output(_) | Self::Image(_) | Self::Handover(_) | Self::NotBuilt(_) => {
+                Outcome::Failed
+            }
         }
     }
 
@@ -290,6 +295,7 @@ impl Failure {
             Self::Inject(error) => error.hint(),
             Self::Srun(error) => error.hint(),
             Self::Config(ConfigError::Read { .. } | ConfigError::TooLarge { .. })
+            | Self::Order(_)
             | Self::Output(_)
             | Self::PrivateDir(_)
             | Self::Image(_)

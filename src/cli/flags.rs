@@ -33,6 +33,12 @@ pub enum Command {
     Status(StatusArgs),
     /// Explain the incidents of a run
     Why(WhyArgs),
+    /// Give an order to a run: pause, resume, restart, evict, stop
+    Ctl {
+        /// The order.
+        #[command(subcommand)]
+        command: CtlCommand,
+    },
     /// Show the output of a run's ranks
     Logs(LogsArgs),
     /// Show the journal of a run
@@ -203,6 +209,10 @@ pub struct RunOptions {
     /// How long a world may wait for its nodes [default: 10 min]
     #[arg(long, value_name = "TIME", help_heading = "Failures")]
     pub join_timeout: Option<String>,
+    /// Pause before a restart after the second failure at one point; doubled at each one after it, up to 30 times as
+    /// long [default: 10 s]
+    #[arg(long, value_name = "TIME", help_heading = "Failures")]
+    pub restart_backoff: Option<String>,
     /// With MIN:MAX: how long MIN nodes wait for more [default: 30 s]
     #[arg(long, value_name = "TIME", help_heading = "Failures")]
     pub last_call: Option<String>,
@@ -354,6 +364,7 @@ impl RunOptions {
                 Key::LocalAddr => text(&self.local_addr),
                 Key::RdzvStore => text(&self.rdzv_store),
                 Key::LastCall => text(&self.last_call),
+                Key::RestartBackoff => text(&self.restart_backoff),
                 Key::RunPath => flag(self.run_path),
                 Key::VirtualLocalRank => flag(self.virtual_local_rank),
                 Key::NumaBinding => text(&self.numa_binding),
@@ -445,6 +456,42 @@ pub struct WhyArgs {
     /// As INCIDENT, for the newest run
     #[arg(long, value_name = "N", conflicts_with = "number")]
     pub incident: Option<u64>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `relight ctl`
+#[derive(Debug, Subcommand)]
+pub enum CtlCommand {
+    /// Start nothing after a failure until the run is resumed; what runs goes on
+    Pause(CtlArgs),
+    /// End a pause
+    Resume(CtlArgs),
+    /// Stop all ranks and start them again
+    Restart(CtlArgs),
+    /// Take a node out of the run; a spare takes its slot
+    Evict {
+        /// The node
+        #[arg(value_name = "NODE")]
+        node: String,
+        /// Why, and of which run.
+        #[command(flatten)]
+        args: CtlArgs,
+    },
+    /// End the run (exit code 93)
+    Stop(CtlArgs),
+}
+
+/// Why, and of which run.
+#[derive(Debug, ClapArgs)]
+pub struct CtlArgs {
+    /// Why: it is kept in the journal
+    #[arg(long, value_name = "TEXT")]
+    pub why: String,
+    /// Which run.
+    #[command(flatten)]
+    pub run: RunRef,
 }
 
 /// `relight logs`

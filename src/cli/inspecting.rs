@@ -47,7 +47,8 @@ pub fn show_status(process: &Process, args: &StatusArgs) -> Result<Outcome, Fail
 /// There is no such run, or it cannot be read.
 pub fn show_why(process: &Process, args: &WhyArgs) -> Result<Outcome, Failure> {
     let view = read(&runs::find(process, &args.run)?)?;
-    said(&why::render(&view, args.number.or(args.incident), &Clock::local()))
+    let number = args.number.or(args.incident);
+    said(&if args.json { why::as_json(&view, number) } else { why::render(&view, number, &Clock::local()) })
 }
 
 /// `relight events`.

@@ -7,6 +7,7 @@ pub mod affinity;
 pub mod argv;
 pub mod check;
 pub mod completions;
+pub mod ctl;
 pub mod devices;
 pub mod facts;
 pub mod failure;
@@ -83,6 +84,7 @@ fn perform(process: &facts::Process, command: Parsed) -> Result<Outcome, Failure
         Parsed::Run { flags, program } => run::run(process, &flags, &program),
         Parsed::ConfigShow { show, program } => show::config(process, &show, &program),
         Parsed::Other(Command::Status(args)) => inspecting::show_status(process, &args),
+        Parsed::Other(Command::Ctl { command }) => ctl::ctl(process, &command),
         Parsed::Other(Command::Why(args)) => inspecting::show_why(process, &args),
         Parsed::Other(Command::Events(args)) => inspecting::show_events(process, &args),
         Parsed::Other(Command::Logs(args)) => inspecting::show_logs(process, &args),

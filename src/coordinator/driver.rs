@@ -8,8 +8,9 @@ use crate::domain::coordinator::{Collected, Coordinator, Effect, Event};
 use crate::domain::ids::{Incarnation, NodeName, Op, Term};
 use crate::domain::note::Note;
 use crate::domain::outbox::{Machine, Outbox};
+use crate::domain::policy::Ask;
 use crate::domain::record::{Incident, Record};
-use crate::domain::wire::{ToAgent, ToSupervisor};
+use crate::domain::wire::{ToAgent, ToOperator, ToSupervisor};
 use crate::sys::clock;
 
 /// What the coordinator's task asks of the rest of the process.
@@ -34,6 +35,10 @@ pub trait Hooks {
     fn probe(&mut self, name: String);
     /// Keep what was collected of the ranks.
     fn collected(&mut self, collected: Collected);
+    /// Find this out, and say so with `Event::Found`.
+    fn seek(&mut self, ask: Ask);
+    /// Tell a person's command what became of its order.
+    fn answer(&mut self, id: u64, answer: ToOperator);
     /// An incident is settled.
     fn report(&mut self, incident: &Incident);
     /// An explanation.
@@ -139,6 +144,8 @@ impl<H: Hooks> Driver<H> {
             Effect::Disconnect { node } => self.hooks.disconnect(node),
             Effect::Probe { name } => self.hooks.probe(name),
             Effect::Supervisor(message) => self.hooks.supervisor(message),
+            Effect::Seek(ask) => self.hooks.seek(ask),
+            Effect::Answer { id, answer } => self.hooks.answer(id, answer),
             Effect::Report(_) => {}
             Effect::Collected(collected) => self.hooks.collected(*collected),
             Effect::Over { code } => self.hooks.over(code),

@@ -9,13 +9,14 @@ use serde::{Deserialize, Serialize};
 use super::board::Request;
 use super::errno::errno_name;
 use super::exit::signal_name;
+use super::exit_code::DO_NOT_REQUEUE;
 use super::failed_box::FailedBox;
 use super::health::{CheckResult, Finding};
 use super::ids::{Attempt, NodeName, Rank, RunId};
 use super::liveness::limits::Place;
 use super::note::{DAMAGED, NoPlace, Note, Replaced, Sign};
 use super::port_conflict;
-use super::record::{Decision, FirstFailure, Incident, Victim};
+use super::record::{Decision, FirstFailure, Incident, Order, Victim};
 use super::time::human;
 use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
@@ -134,9 +135,10 @@ impl Console {
             Note::Decided { incident, decision: Decision::Restart, .. } if self.hung == Some(*incident) => {
                 vec![format!("{time} restarting (change: --hang-action, --heartbeat-timeout)")]
             }
-            Note::RankFailed { first, stopped, incident, .. } => {
+            Note::RankFailed { first, stopped, incident, spread, .. } => {
                 self.first = Some((*incident, first.clone()));
-                vec![format!("{time} {}; {}", first.sentence(), stopped_ranks(*stopped))]
+                let others = if spread.is_empty() { stopped_ranks(*stopped) } else { spread.clone() };
+                vec![format!("{time} {}; {others}", first.sentence())]
             }
             _ => self.one_line(note).map(|line| vec![format!("{time} {line}")]).unwrap_or_default(),
         };
@@ -177,11 +179,38 @@ impl Console {
         lines
     }
 
+    #[allow(clippy::too_many_lines)] // One arm a note.
     fn one_line(&self, note: &Note) -> Option<String> {
         Some(match note {
-            Note::Decided { decision, restart, charged, max_restarts, why, .. } => {
+            Note::Decided { decision: Decision::Stop { code }, incident, why, .. }
+                if *code >= DO_NOT_REQUEUE =>
+            {
+                self.stops(*code, *incident, why)
+            }
+            Note::Decided { decision, restart, charged, max_restarts, why, wait_ms, .. } => {
                 let restart = if *charged { *restart } else { 0 };
-                return self.decided(decision, restart, *max_restarts, why);
+                let line = self.decided(decision, restart, *max_restarts, why)?;
+                match wait_ms {
+                    0 => line,
+                    ms => {
+                        let wait = human(Duration::from_millis(*ms));
+                        format!("{line} in {wait}, as it failed before (change: --restart-backoff)")
+                    }
+                }
+            }
+            Note::Evicted { node, reason, back: false } => {
+                format!("{node} is taken out of the run: {reason}")
+            }
+            Note::Evicted { node, reason, back: true } => {
+                format!("{node} is given back to the run: {reason}")
+            }
+            Note::KeptIn { node, why } => format!("{node} is not taken out: {why}"),
+            Note::Ordered { ordered } => {
+                format!("{} by {}: {}", order(&ordered.order), ordered.by, ordered.reason)
+            }
+            Note::HeldBack => "the run is paused: nothing is started until `relight ctl resume`".to_owned(),
+            Note::TakenOut { why } => {
+                format!("this node was taken out of the run: {why}; its agent ends here")
             }
             Note::GrantRanOut { node, own: true, .. } => {
                 format!("too few nodes answered in time: {node}, which leads, has stopped its own ranks, too")
@@ -319,6 +348,18 @@ impl Console {
         format!("attempt {attempt} running; lost {}{left}     details: relight why {call}", human(down))
     }
 
+    /// The run ends for what its program did: the last word is where to look.
+    fn stops(&self, code: u8, incident: u64, why: &[String]) -> String {
+        let why = why.last().map_or("no reason is known", |w| w.as_str());
+        let words = |(number, first): &&(u64, FirstFailure)| *number == incident && !first.words.is_empty();
+        let place = self
+            .first
+            .as_ref()
+            .filter(words)
+            .map(|_| format!("   Traceback: {}/incidents/{incident:04}/traceback.txt", self.banner.dir));
+        format!("not restarting: {why}. Exit {code}.{}", place.unwrap_or_default())
+    }
+
     /// Nothing where the next line says it: who takes the slot of a lost node, or that one is waited for.
     /// `restart` is 0 for one that does not count.
     fn decided(&self, decision: &Decision, restart: u32, max: Option<u32>, why: &[String]) -> Option<String> {
@@ -353,6 +394,16 @@ pub fn sentence(note: &Note) -> Option<String> {
         // It depends on what was said before.
         Note::Decided { .. } => None,
         _ => Console::new(Banner::default()).one_line(note),
+    }
+}
+
+fn order(order: &Order) -> String {
+    match order {
+        Order::Pause => "paused".to_owned(),
+        Order::Resume => "resumed".to_owned(),
+        Order::Restart => "restarted".to_owned(),
+        Order::Evict { node } => format!("{node} is to be taken out, asked for"),
+        Order::Stop => "stopped".to_owned(),
     }
 }
 
@@ -488,7 +539,7 @@ fn replaced(node: &NodeName, why: Replaced) -> String {
         Replaced::Dirty => format!("{node} has a process that survived SIGKILL"),
         Replaced::FailedTwice => format!("{node} failed first in two attempts running"),
         Replaced::Away => format!("{node} has no agent"),
-        Replaced::Evicted => format!("{node} is evicted"),
+        Replaced::Evicted => format!("{node} was taken out"),
     }
 }
 
@@ -679,7 +730,15 @@ mod tests {
         let mut said = |charged| {
             let (decision, max_restarts) = (Decision::Restart, Some(3));
             console.lines(
-                &Note::Decided { incident: 0, decision, restart: 1, charged, max_restarts, why: Vec::new() },
+                &Note::Decided {
+                    incident: 0,
+                    decision,
+                    restart: 1,
+                    charged,
+                    max_restarts,
+                    wait_ms: 0,
+                    why: Vec::new(),
+                },
                 "",
             )
         };
@@ -722,7 +781,8 @@ mod tests {
             error_file: String::new(),
             recorded_s: None,
         };
-        let note = Note::RankFailed { attempt: Attempt(0), incident: 0, first, stopped: 31 };
+        let note =
+            Note::RankFailed { attempt: Attempt(0), incident: 0, first, stopped: 31, spread: String::new() };
         assert_eq!(
             console.lines(&note, "14:03:22"),
             ["relight: 14:03:22 rank 19 (n07) died: SIGKILL; 31 ranks stopped because of it"]

@@ -95,6 +95,7 @@ variables! {
     RELIGHT_JOIN_TIMEOUT = Reads "RELIGHT_JOIN_TIMEOUT": "Default of `--join-timeout`.";
     RELIGHT_LAST_CALL = Reads "RELIGHT_LAST_CALL": "Default of `--last-call`.";
     RELIGHT_STORE_TIMEOUT = Reads "RELIGHT_STORE_TIMEOUT": "Default of `--store-timeout`.";
+    RELIGHT_RESTART_BACKOFF = Reads "RELIGHT_RESTART_BACKOFF": "Default of `--restart-backoff`.";
     RELIGHT_HEARTBEAT_TIMEOUT = Reads "RELIGHT_HEARTBEAT_TIMEOUT": "Default of `--heartbeat-timeout`.";
     RELIGHT_PHASE_TIMEOUT = Reads "RELIGHT_PHASE_TIMEOUT": "Default of `--phase-timeout`.";
     RELIGHT_HANG_ACTION = Reads "RELIGHT_HANG_ACTION": "Default of `--hang-action`.";

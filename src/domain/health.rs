@@ -310,9 +310,9 @@ fn size(bytes: u64) -> String {
     if bytes < 1 << 10 {
         return format!("{bytes} B");
     }
-    let (mut whole, mut rest, mut at) = (bytes >> 10, (bytes & 1023) * 10 >> 10, 0);
+    let (mut whole, mut rest, mut at) = (bytes >> 10, ((bytes & 1023) * 10) >> 10, 0);
     while whole >= 1 << 10 && at + 1 < UNITS.len() {
-        (whole, rest, at) = (whole >> 10, (whole & 1023) * 10 >> 10, at + 1);
+        (whole, rest, at) = (whole >> 10, ((whole & 1023) * 10) >> 10, at + 1);
     }
     if whole < 10 { format!("{whole}.{rest} {}", UNITS[at]) } else { format!("{whole} {}", UNITS[at]) }
 }

@@ -9,9 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::ids::{Attempt, NodeName, Seq, Slot, Term};
 use super::liveness::limits::Learned;
 use super::packed;
+use super::policy::history::History;
 use super::record::{
-    AttemptBody, Body, Break, Cause, End, Evict, Ground, Incident, Lead, Member, RECORD_VERSION, Record,
-    Writer,
+    AttemptBody, Body, Break, Cause, End, Evict, Ground, Incident, Lead, Member, Order, RECORD_VERSION,
+    Record, Writer,
 };
 use super::spec::RunSpec;
 
@@ -51,8 +52,10 @@ pub struct Ledger {
     ever: BTreeSet<NodeName>,
     evicted: BTreeMap<NodeName, Evict>,
     charged: u32,
-    short_streak: u32,
-    blamed: Option<NodeName>,
+    #[serde(default)]
+    history: History,
+    #[serde(default)]
+    paused: bool,
     incidents: u64,
     settled: BTreeSet<u64>,
     end: Option<End>,
@@ -112,8 +115,18 @@ impl Ledger {
             Body::Membership(change) => self.voters.clone_from(&change.voters),
             Body::Incident(incident) => self.settle(incident),
             Body::Evict(evict) => {
-                self.evicted.insert(evict.node.clone(), evict.clone());
+                if evict.back {
+                    self.evicted.remove(&evict.node);
+                } else {
+                    self.evicted.insert(evict.node.clone(), evict.clone());
+                }
+                self.history.evicted(evict, record.wall_ms);
             }
+            Body::Order(ordered) => match ordered.order {
+                Order::Pause => self.paused = true,
+                Order::Resume => self.paused = false,
+                Order::Restart | Order::Evict { .. } | Order::Stop => {}
+            },
             Body::End(end) => self.end = Some(end.clone()),
             Body::Limits(learned) => self.limits.merge(learned),
             // Read already, or taken in above.
@@ -134,11 +147,20 @@ impl Ledger {
         if lead.ground == Ground::First {
             // A launch has a budget of its own: what an earlier one spent is history.
             self.end = None;
-            self.charged = 0;
-            self.short_streak = 0;
-            self.blamed = None;
+            self.paused = false;
+            // A requeue is the same launch again.
+            if !self.is_requeue(lead) {
+                self.charged = 0;
+                self.history.launched();
+            }
         }
         self.lead = Some((lead.clone(), record.writer.clone()));
+    }
+
+    /// The job of the launch before, which Slurm started again.
+    fn is_requeue(&self, lead: &Lead) -> bool {
+        let before = self.lead.as_ref().and_then(|(lead, _)| lead.job.as_ref());
+        matches!((before, &lead.job), (Some(a), Some(b)) if a.id == b.id && a.restart < b.restart)
     }
 
     fn open(&mut self, record: &Record, world: &AttemptBody) {
@@ -155,8 +177,9 @@ impl Ledger {
         self.incidents = self.incidents.max(broke.incident.saturating_add(1));
         if broke.charged {
             self.charged = self.charged.saturating_add(1);
-            self.short_streak = self.streak_with(broke.ran_ms);
-            self.blamed = broke.first_failure.as_ref().map(|f| f.node.clone());
+            self.history.failed(broke);
+        } else {
+            self.history.saw(&broke.reached, broke.ran_ms);
         }
     }
 
@@ -243,17 +266,21 @@ impl Ledger {
         self.charged
     }
 
-    /// How many attempts in a row were too short, with one more that ran so long.
+    /// What is remembered of failures.
     #[must_use]
-    pub fn streak_with(&self, ran_ms: u64) -> u32 {
-        let short = self.spec.as_ref().map_or(0, |s| s.numbers.short_attempt_ms);
-        if ran_ms < short { self.short_streak.saturating_add(1) } else { 0 }
+    pub fn history(&self) -> &History {
+        &self.history
     }
 
-    /// The node of the first failure of the attempt before the newest one.
+    /// A person wants nothing to be started.
     #[must_use]
-    pub fn blamed(&self) -> Option<&NodeName> {
-        self.blamed.as_ref()
+    pub fn paused(&self) -> bool {
+        self.paused
+    }
+
+    /// The nodes that are kept out, and why.
+    pub fn evicted(&self) -> impl Iterator<Item = &Evict> {
+        self.evicted.values()
     }
 
     /// The number of the next incident.

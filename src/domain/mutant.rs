@@ -32,11 +32,17 @@ pub enum Mutant {
     GrowAtOnce,
     /// The first world does not wait for more than the least.
     NoLastCall,
+    /// Nodes are taken out however many were lately.
+    NoBreaker,
+    /// A node that was taken out has a place in the next world all the same.
+    EvictedReturns,
+    /// A run is ended by a budget although it makes progress.
+    StopDespiteProgress,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 17] = [
         Self::GrantFromReceipt,
         Self::ActBeforeWritten,
         Self::AcceptStale,
@@ -51,6 +57,9 @@ impl Mutant {
         Self::BelowMin,
         Self::GrowAtOnce,
         Self::NoLastCall,
+        Self::NoBreaker,
+        Self::EvictedReturns,
+        Self::StopDespiteProgress,
     ];
 
     /// Its name on the simulator's command line.
@@ -71,6 +80,9 @@ impl Mutant {
             Self::BelowMin => "below-min",
             Self::GrowAtOnce => "grow-at-once",
             Self::NoLastCall => "no-last-call",
+            Self::NoBreaker => "no-breaker",
+            Self::EvictedReturns => "evicted-returns",
+            Self::StopDespiteProgress => "stop-despite-progress",
         }
     }
 }

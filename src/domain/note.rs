@@ -9,7 +9,7 @@ use super::board::Request;
 use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::liveness::limits::Place;
-use super::record::{Decision, FirstFailure};
+use super::record::{Decision, FirstFailure, Ordered};
 use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
@@ -112,6 +112,9 @@ pub enum Note {
         first: FirstFailure,
         /// Ranks that are stopped because of it.
         stopped: u32,
+        /// How far the same failure goes, in words; empty: no further.
+        #[serde(default)]
+        spread: String,
     },
     /// The agent of a node died and was started again; its ranks are gone.
     AgentReturned {
@@ -224,6 +227,9 @@ pub enum Note {
         charged: bool,
         /// The budget, if there is one.
         max_restarts: Option<u32>,
+        /// So long nothing is started, in milliseconds.
+        #[serde(default)]
+        wait_ms: u64,
         /// Why.
         why: Vec<String>,
     },
@@ -524,6 +530,34 @@ pub enum Note {
         node: NodeName,
         /// For what.
         request: Request,
+    },
+    /// A node is taken out of the run, or given back.
+    Evicted {
+        /// The node.
+        node: NodeName,
+        /// Why.
+        reason: String,
+        /// It is given back.
+        back: bool,
+    },
+    /// What was asked for is not done.
+    KeptIn {
+        /// The node.
+        node: NodeName,
+        /// Why not.
+        why: String,
+    },
+    /// A person gave an order.
+    Ordered {
+        /// What.
+        ordered: Ordered,
+    },
+    /// A world is held back, because a person paused the run.
+    HeldBack,
+    /// The agent of this node goes, because the node was taken out.
+    TakenOut {
+        /// Why.
+        why: String,
     },
     /// Checks of a node found something.
     Unhealthy {

@@ -11,6 +11,8 @@ use super::ids::{Attempt, Incarnation, NodeName, Rank, Seq, Slot, Term};
 use super::ledger::Ledger;
 use super::liveness::limits::Learned;
 use super::packed;
+use super::policy::progress::{Progress, Reached};
+use super::policy::restore::Source;
 use super::spec::{JobRef, Offer, RunSpec};
 
 /// The version of records that this program writes and can lead from.
@@ -47,6 +49,8 @@ pub enum Kind {
     Unknown,
     /// How long things usually take.
     Limits,
+    /// A person's order.
+    Order,
 }
 
 /// One journal record.
@@ -96,6 +100,8 @@ pub enum Body {
     Unknown,
     /// See [`Learned`].
     Limits(Box<Learned>),
+    /// See [`Ordered`].
+    Order(Ordered),
 }
 
 impl Body {
@@ -112,6 +118,7 @@ impl Body {
             Self::Snapshot(_) => Kind::Snapshot,
             Self::Unknown => Kind::Unknown,
             Self::Limits(_) => Kind::Limits,
+            Self::Order(_) => Kind::Order,
         }
     }
 }
@@ -166,7 +173,7 @@ pub struct Member {
 }
 
 /// Where to resume: generations of earlier attempts beyond it are void.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Resume {
     /// The attempt that saved it.
     pub attempt: Attempt,
@@ -224,6 +231,24 @@ pub struct Break {
     /// Whose fault it was, as far as it could be told by then.
     #[serde(default)]
     pub verdict: Verdict,
+    /// The slot of the node of the first failure.
+    #[serde(default)]
+    pub slot: Option<Slot>,
+    /// How far its ranks came.
+    #[serde(default)]
+    pub reached: Reached,
+    /// Whether that is progress.
+    #[serde(default)]
+    pub progress: Progress,
+    /// So long nothing was started, in milliseconds.
+    #[serde(default)]
+    pub wait_ms: u64,
+    /// From where is restored, where that changes.
+    #[serde(default)]
+    pub source: Option<Source>,
+    /// The failure followed its slot to another node: what it is known by.
+    #[serde(default)]
+    pub followed: Option<String>,
 }
 
 /// What is done about an incident.
@@ -367,8 +392,8 @@ pub struct Membership {
     pub added: Vec<NodeName>,
 }
 
-/// A node is kept out of every world.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A node is kept out of every world, or given back.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Evict {
     /// The node.
     pub node: NodeName,
@@ -376,6 +401,48 @@ pub struct Evict {
     pub reason: String,
     /// Unix milliseconds until which; none: for the rest of the run.
     pub until_ms: Option<u64>,
+    /// It is given back: what was said against it does not hold.
+    #[serde(default)]
+    pub back: bool,
+    /// No person asked for it: it counts against the breaker.
+    #[serde(default)]
+    pub inferred: bool,
+    /// The slot that it had.
+    #[serde(default)]
+    pub slot: Option<Slot>,
+    /// What failed there; empty: it does not matter.
+    #[serde(default)]
+    pub root: String,
+}
+
+/// What a person asks of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// What runs goes on; nothing is started after a failure.
+    Pause,
+    /// That is over.
+    Resume,
+    /// Stop all ranks and start them again.
+    Restart,
+    /// Take this node out.
+    Evict {
+        /// The node.
+        node: NodeName,
+    },
+    /// End the run.
+    Stop,
+}
+
+/// An order, written before it is followed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ordered {
+    /// What.
+    pub order: Order,
+    /// Why, in the person's own words.
+    pub reason: String,
+    /// Who: `user@host`.
+    pub by: String,
 }
 
 /// How a run ended.

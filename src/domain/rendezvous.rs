@@ -69,7 +69,10 @@ pub fn plan(
     replace: &BTreeSet<NodeName>,
     mutants: Mutants,
 ) -> Result<Plan, Waiting> {
-    let mut free: Vec<&Candidate> = candidates.iter().filter(|c| !ledger.is_evicted(&c.node)).collect();
+    let mut free: Vec<&Candidate> = candidates
+        .iter()
+        .filter(|c| !ledger.is_evicted(&c.node) || mutants.has(Mutant::EvictedReturns))
+        .collect();
     free.sort_by(|a, b| (a.spec.order, &a.node).cmp(&(b.spec.order, &b.node)));
     let have = u32::try_from(free.len()).unwrap_or(u32::MAX);
     if have < size.min && !(mutants.has(Mutant::BelowMin) && have > 0) {

@@ -2,6 +2,7 @@
 //! one value each with its origin. The command line comes first, then variables, then files in the order given,
 //! then the default.
 
+mod advice;
 mod args;
 mod behind;
 mod direct;

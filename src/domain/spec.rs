@@ -124,8 +124,9 @@ pub struct Numbers {
     pub leave_ms: u64,
     /// How long a run may want to write to a store that is gone.
     pub store_timeout_ms: u64,
-    /// An attempt shorter than this counts towards the streak that ends a run without `--max-restarts`.
-    pub short_attempt_ms: u64,
+    /// How long is waited before an attempt after the second failure at one point; doubled at each one after it.
+    #[serde(default)]
+    pub backoff_ms: u64,
     /// How long an agent without a coordinator dials on after its grant is over.
     pub orphan_ms: u64,
     /// Rolling grants also in a world of one node.
@@ -145,7 +146,7 @@ impl Default for Numbers {
             sweep_ms: 5_000,
             leave_ms: 30_000,
             store_timeout_ms: 600_000,
-            short_attempt_ms: 10_000,
+            backoff_ms: 10_000,
             orphan_ms: 30_000,
             grant: GrantMode::Auto,
         }

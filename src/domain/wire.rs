@@ -18,7 +18,7 @@ use super::liveness::evidence::RankEvidence;
 use super::liveness::limits::Learned;
 use super::liveness::watch::{Back, RankProgress, Silence};
 use super::packed;
-use super::record::{Member, Record, Resume};
+use super::record::{Member, Ordered, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
 use super::torch_store::seen::Reach;
@@ -166,6 +166,11 @@ pub enum AgentMsg {
         attempt: Attempt,
         /// Comes back with the answer.
         id: u64,
+    },
+    /// The node is taken out of the run: its agent stops what it has and goes.
+    Evicted {
+        /// Why.
+        why: String,
     },
     /// Ask the user's programs about this node, once no ranks are left; answered by `Health`.
     Check {
@@ -338,6 +343,11 @@ pub enum CoordinatorMsg {
         /// For what.
         request: Request,
     },
+    /// A signal that warns came to this node, and was none of ours.
+    Heard {
+        /// The signal.
+        signal: u8,
+    },
     /// What checks of this node found.
     Health {
         /// The attempt that waits for it; none: nobody asked, and somebody should hear of it.
@@ -416,5 +426,27 @@ pub enum ToSupervisor {
         code: u8,
         /// The job should be requeued.
         requeue: bool,
+    },
+}
+
+/// A person's command to the coordinator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FromOperator {
+    /// What, why and who.
+    pub ordered: Ordered,
+}
+
+/// Coordinator to a person's command: one answer, then the session ends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToOperator {
+    /// It is written, and what follows.
+    Done {
+        /// One sentence.
+        sentence: String,
+    },
+    /// It is not done.
+    Refused {
+        /// One sentence.
+        sentence: String,
     },
 }

@@ -14,6 +14,7 @@ pub fn sentence(note: &Note) -> String {
     console::sentence(note).unwrap_or_else(|| beside_the_console(note))
 }
 
+#[allow(clippy::too_many_lines)] // One arm a note.
 fn beside_the_console(note: &Note) -> String {
     match note {
         Note::Leads { term, node, continues, next_attempt } => {
@@ -109,7 +110,12 @@ fn beside_the_console(note: &Note) -> String {
         | Note::GaveUp { .. }
         | Note::Suspected { .. }
         | Note::GoesOn { .. }
-        | Note::RankAsks { .. } => String::new(),
+        | Note::RankAsks { .. }
+        | Note::Evicted { .. }
+        | Note::KeptIn { .. }
+        | Note::Ordered { .. }
+        | Note::HeldBack
+        | Note::TakenOut { .. } => String::new(),
     }
 }
 

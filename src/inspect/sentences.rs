@@ -6,7 +6,8 @@ use super::harmless;
 use crate::domain::exit::ExitKind;
 use crate::domain::liveness::limits::Learned;
 use crate::domain::record::{
-    AttemptBody, Body, Break, Cause, Decision, End, FirstFailure, Ground, Incident, Lead, Outcome, Record,
+    AttemptBody, Body, Break, Cause, Decision, End, FirstFailure, Ground, Incident, Lead, Order, Outcome,
+    Record,
 };
 use crate::domain::time::human;
 
@@ -124,6 +125,16 @@ fn incident(i: &Incident) -> String {
     text
 }
 
+fn order(order: &Order) -> String {
+    match order {
+        Order::Pause => "paused".into(),
+        Order::Resume => "resumed".into(),
+        Order::Restart => "restarted".into(),
+        Order::Evict { node } => format!("{node} is to be taken out"),
+        Order::Stop => "stopped".into(),
+    }
+}
+
 fn limits(learned: &Learned) -> String {
     let each =
         [("a step", learned.step), ("an evaluation", learned.eval), ("a checkpoint", learned.checkpoint)];
@@ -154,7 +165,9 @@ pub fn record(record: &Record) -> String {
             text
         }
         Body::Incident(body) => incident(body),
+        Body::Evict(e) if e.back => format!("{} is given back: {}", e.node, harmless(&e.reason)),
         Body::Evict(e) => format!("{} is kept out: {}", e.node, harmless(&e.reason)),
+        Body::Order(o) => format!("{} by {}: {}", order(&o.order), harmless(&o.by), harmless(&o.reason)),
         Body::End(body) => end(body),
         Body::Snapshot(_) => "everything up to here".into(),
         Body::Limits(learned) => limits(learned),

@@ -123,7 +123,18 @@ fn numbers(view: &RunView, status: &Status, line: &mut impl FnMut(&str, &str)) {
         );
     }
     let budget = status.max_restarts.map(|m| format!(" of {m}"));
-    line("restarts", &format!("{}{}", status.restarts, budget.unwrap_or_default()));
+    let without = match status.without_progress {
+        0 => String::new(),
+        n => format!("; {} in a row without known progress", count(n as usize, "attempt")),
+    };
+    line("restarts", &format!("{}{}{without}", status.restarts, budget.unwrap_or_default()));
+    if status.paused {
+        line("paused", "nothing is started after a failure until `relight ctl resume`");
+    }
+    let spares = status.nodes.iter().filter(|n| n.state == "spare").count();
+    if spares > 0 {
+        line("spares", &spares.to_string());
+    }
     line("leader", &format!("{} (pid {}, term {})", status.leader, status.pid, status.term));
     // Whoever simply works is in the sums above.
     for node in status.nodes.iter().filter(|n| n.state != "active") {

@@ -101,6 +101,12 @@ pub(crate) fn crashed() -> Vec<Record> {
         decision: Decision::Restart,
         charged: true,
         verdict: Default::default(),
+        slot: None,
+        reached: Default::default(),
+        progress: Default::default(),
+        wait_ms: 0,
+        source: None,
+        followed: None,
     };
     let incident = Incident {
         incident: 0,
@@ -191,6 +197,8 @@ pub(crate) fn status() -> Status {
         max_restarts: Some(3),
         incident: Some(0),
         waiting: None,
+        paused: false,
+        without_progress: 0,
         nodes: vec![of(1, "active"), of(2, "active"), of(3, "spare")],
     }
 }

@@ -2,10 +2,12 @@
 
 use super::sentences::{broke, count, decision, end, ended, ms};
 use super::{Clock, Said, harmless, logs};
+use crate::domain::attribution;
 use crate::domain::exit::ExitKind;
 use crate::domain::exit_code;
 use crate::domain::ids::{Attempt, NodeName};
-use crate::domain::record::{Body, Cause, Decision, End, FirstFailure, Incident, Victim};
+use crate::domain::policy::progress::Progress;
+use crate::domain::record::{Body, Break, Cause, Decision, End, Evict, FirstFailure, Incident, Victim};
 use crate::store::look::RunView;
 
 /// Everything that the journal says of one incident.
@@ -20,6 +22,10 @@ struct Case<'a> {
     decision: Option<&'a Decision>,
     charged: Option<bool>,
     why: Vec<&'a str>,
+    found: Option<&'a attribution::Verdict>,
+    broke: Option<&'a Break>,
+    /// Nodes that were taken out for it, or given back.
+    evicted: Vec<&'a Evict>,
     settled: Option<&'a Incident>,
     next: Option<Attempt>,
     end: Option<&'a End>,
@@ -28,6 +34,8 @@ struct Case<'a> {
 fn case(view: &RunView, number: u64) -> Option<Case<'_>> {
     let mut case = Case { number, ..Case::default() };
     let mut known = false;
+    // Those that were taken out since the world before was opened.
+    let mut evicted: Vec<&Evict> = Vec::new();
     for record in &view.records {
         let here = match &record.body {
             Body::Attempt(world) => match &world.cause {
@@ -40,6 +48,9 @@ fn case(view: &RunView, number: u64) -> Option<Case<'_>> {
                     }
                     case.decision = Some(&b.decision);
                     case.charged = Some(b.charged);
+                    case.broke = Some(b);
+                    case.found.get_or_insert(&b.verdict);
+                    case.evicted.clone_from(&evicted);
                     case.next = Some(record.attempt);
                     true
                 }
@@ -50,6 +61,9 @@ fn case(view: &RunView, number: u64) -> Option<Case<'_>> {
                 (case.first, case.lost, case.victims) = (i.first_failure.as_ref(), &i.lost, &i.victims);
                 case.decision.get_or_insert(&i.decision);
                 case.settled = Some(i);
+                if i.verdict != attribution::Verdict::default() {
+                    case.found = Some(&i.verdict);
+                }
                 true
             }
             Body::End(e) if e.incident == Some(number) => {
@@ -58,6 +72,11 @@ fn case(view: &RunView, number: u64) -> Option<Case<'_>> {
             }
             _ => false,
         };
+        match &record.body {
+            Body::Evict(evict) => evicted.push(evict),
+            Body::Attempt(_) => evicted.clear(),
+            _ => {}
+        }
         if here {
             known = true;
             for why in record.why.iter().map(String::as_str) {
@@ -145,6 +164,15 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
         line("ran", &text);
     }
     line("verdict", verdict(case));
+    if let Some(found) = case.found.filter(|found| **found != attribution::Verdict::default()) {
+        line("cause", &harmless(&found.sentence()));
+        line("owner", &format!("{}, confidence {}", found.owner.word(), confidence(found.confidence)));
+        line("culprit", &culprits(found));
+        for reason in found.reasons.iter().skip(1) {
+            line("because", &harmless(reason));
+        }
+    }
+    line("reached", &case.broke.map(reached).unwrap_or_default());
     line("victims", &victims(case.victims));
     if let Some(done) = case.decision {
         let charged = match case.charged {
@@ -153,6 +181,13 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
             None => "",
         };
         line("decision", &format!("{}{charged}", decision(done)));
+    }
+    for evict in &case.evicted {
+        let what = if evict.back { "given back" } else { "taken out" };
+        line("node", &format!("{} {what}: {}", evict.node, harmless(&evict.reason)));
+    }
+    if let Some(wait) = case.broke.map(|broke| broke.wait_ms).filter(|wait| *wait > 0) {
+        line("waited", &format!("{} before the next attempt", ms(wait)));
     }
     let why: Vec<&str> = case.why.iter().copied().filter(|why| !what.starts_with(why)).collect();
     line("why", &harmless(&why.join("; ")));
@@ -176,6 +211,70 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
         }
     }
     text
+}
+
+/// The incident as data: what the journal says of it.
+#[must_use]
+pub fn as_json(view: &RunView, number: Option<u64>) -> Said {
+    let wanted = number.or(incidents(view).last().copied());
+    let Some(case) = wanted.and_then(|wanted| case(view, wanted)) else {
+        let value = serde_json::json!({ "run": view.run.run, "incident": null, "end": view.end() });
+        let code = if number.is_some() { exit_code::USAGE } else { 0 };
+        return Said { text: format!("{value:#}\n"), code };
+    };
+    let value = serde_json::json!({
+        "run": view.run.run,
+        "incident": case.number,
+        "attempt": case.attempt,
+        "ran_ms": case.ran_ms,
+        "first_failure": case.first,
+        "lost": case.lost,
+        "victims": case.victims,
+        "settled": case.settled.is_some(),
+        "verdict": case.found,
+        "reached": case.broke.map(|broke| &broke.reached),
+        "progress": case.broke.map(|broke| broke.progress),
+        "decision": case.decision,
+        "charged": case.charged,
+        "evicted": case.evicted,
+        "waited_ms": case.broke.map(|broke| broke.wait_ms),
+        "why": case.why,
+        "next_attempt": case.next,
+        "stopped_ms": case.settled.map(|settled| settled.stopped_ms),
+        "running_ms": case.settled.and_then(|settled| settled.running_ms),
+        "end": case.end,
+        "damage": view.damage,
+    });
+    let code = if view.damage.is_some() { exit_code::FAILED } else { 0 };
+    Said { text: format!("{value:#}\n"), code }
+}
+
+fn confidence(confidence: attribution::Confidence) -> &'static str {
+    match confidence {
+        attribution::Confidence::Low => "low",
+        attribution::Confidence::Medium => "medium",
+        attribution::Confidence::High => "high",
+    }
+}
+
+fn culprits(found: &attribution::Verdict) -> String {
+    let ranks = found.culprits.iter().map(|(rank, node)| format!("rank {rank} ({node})"));
+    let nodes = found.nodes.iter().map(|node| format!("node {node}"));
+    ranks.chain(nodes).collect::<Vec<_>>().join(", ")
+}
+
+/// How far it came, and whether that is progress.
+fn reached(broke: &Break) -> String {
+    let made = match broke.progress {
+        Progress::Made => "that is progress",
+        Progress::None => "no progress",
+        Progress::Unknown => "progress is unknown",
+    };
+    match (broke.reached.most, broke.charged) {
+        (Some(step), _) => format!("step {step}; {made}"),
+        (None, true) => format!("no step is known; {made}"),
+        (None, false) => String::new(),
+    }
 }
 
 fn verdict(case: &Case<'_>) -> &'static str {

@@ -64,6 +64,17 @@ pub fn listen_at(port: u16) -> io::Result<TcpListener> {
     listen_on(port, true)
 }
 
+/// Listens on a port of the loopback interface that nobody chose, and says where.
+///
+/// # Errors
+/// There is no such interface, or no port is free.
+pub fn listen_here() -> io::Result<(TcpListener, SocketAddr)> {
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    socket.set_nonblocking(true)?;
+    let at = socket.local_addr()?;
+    Ok((socket, at))
+}
+
 fn listen_on(port: u16, reuse: bool) -> io::Result<TcpListener> {
     let both = || -> io::Result<Socket> {
         let socket = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP))?;

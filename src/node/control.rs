@@ -19,8 +19,10 @@ use super::finding::Found;
 use super::gate::Gate;
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
 use super::link::{Line, Names, Search};
+use super::listener::{Listener, Taken};
 use super::output::{Output, Why};
 use super::probe::Probe;
+use super::seeker::Seeker;
 use super::status::Board;
 use super::store::{self, Refusal, StoreLine};
 use super::tasks;
@@ -301,6 +303,10 @@ impl Life {
         let board = Board::new(self.store.clone());
         let (done, mut finished) = mpsc::unbounded_channel();
         let proof = random::u64();
+        let mut reached_at = addresses.clone();
+        if leads.is_some() && reached_at.is_empty() {
+            reached_at = self.hear_operators(&names, &line, &answers);
+        }
         match leads {
             None => self.teller.follow(),
             Some(ground) => {
@@ -315,7 +321,8 @@ impl Life {
                     probe: self.probe.clone(),
                     places: self.places(),
                     own: to_coordinator,
-                    hint: self.hint(&names, &opened, &addresses, proof),
+                    seeker: self.seeker(&names),
+                    hint: self.hint(&names, &opened, &reached_at, proof),
                     answers,
                     incarnation: names.incarnation,
                     ground,
@@ -454,6 +461,34 @@ impl Life {
         };
         // Without beats there would be no grants: never run on as if they were for ever.
         Beats::start(parts).map(Some).map_err(|error| cannot_begin(&format!("the beat thread: {error}")))
+    }
+
+    /// A run that no other node has to find hears commands on this machine all the same. Without a port it has none.
+    fn hear_operators(&self, names: &Names, line: &Line, answers: &Arc<AtomicBool>) -> Vec<String> {
+        let Ok((socket, at)) = tcp::listen_here() else { return Vec::new() };
+        let (taken, mut sessions) = mpsc::unbounded_channel();
+        let (names, leads, silence) = (Rc::new(names.clone()), answers.clone(), self.silence());
+        tasks::spawn(Listener { socket, names, leads, silence, taken }.serve());
+        let line = line.clone();
+        tasks::spawn(async move {
+            while let Some(session) = sessions.recv().await {
+                if let Taken::Operator(_) = session {
+                    line.take(session);
+                }
+            }
+        });
+        vec![at.to_string()]
+    }
+
+    fn seeker(&self, names: &Names) -> Seeker {
+        let place = &self.boot.context.place;
+        let other = place.nodes.iter().find(|node| **node != names.node);
+        Seeker {
+            probe: self.probe.clone(),
+            errands: Rc::new(self.errands()),
+            job: place.job.as_ref().map(|job| job.id.clone()),
+            name: other.map(|node| node.to_string()),
+        }
     }
 
     fn coordinator_machine(

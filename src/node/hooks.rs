@@ -15,6 +15,7 @@ use super::evidence::Evidence;
 use super::gate::Gate;
 use super::link::Line;
 use super::probe::Probe;
+use super::seeker::Seeker;
 use super::status::Board;
 use super::store::StoreLine;
 use super::tasks;
@@ -27,10 +28,11 @@ use crate::domain::health::HealthSpec;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Op, Term};
 use crate::domain::lease::Event as LeaseEvent;
 use crate::domain::note::Note;
+use crate::domain::policy::Ask;
 use crate::domain::record::{FirstFailure, Ground, Incident, Record};
 use crate::domain::spec::Numbers;
 use crate::domain::time::BootTime;
-use crate::domain::wire::{ToAgent, ToCoordinator, ToSupervisor};
+use crate::domain::wire::{ToAgent, ToCoordinator, ToOperator, ToSupervisor};
 use crate::health::protocol::SpaceRow;
 use crate::stacks::protocol::Target;
 use crate::store::hint::{HINT, Hint};
@@ -168,6 +170,8 @@ pub(crate) struct CoordinatorHooks {
     pub(crate) beats: Option<Beats>,
     pub(crate) store: StoreLine,
     pub(crate) probe: Probe,
+    /// Finds out what decisions depend on.
+    pub(crate) seeker: Seeker,
     /// Where room is looked at when a world broke.
     pub(crate) places: Vec<PathBuf>,
     /// The inbox of its own task.
@@ -213,7 +217,7 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
 
     fn lead(&mut self, term: Term, voters: Vec<NodeName>) {
         self.hint.term = term;
-        if !self.hint.launch.is_empty() {
+        if !self.hint.addresses.is_empty() {
             self.store.write(HINT.to_owned(), self.hint.to_bytes());
         }
         self.authority(AuthorityEvent::Lead {
@@ -262,6 +266,14 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
         for (name, bytes) in super::collected::files(&collected) {
             self.store.write(format!("{}/{name}", collected.dir), bytes);
         }
+    }
+
+    fn seek(&mut self, ask: Ask) {
+        self.seeker.seek(ask, self.places.clone(), self.own.clone());
+    }
+
+    fn answer(&mut self, id: u64, answer: ToOperator) {
+        self.line.to_operator(id, answer);
     }
 
     fn report(&mut self, incident: &Incident) {

@@ -24,7 +24,7 @@ use crate::domain::exit_code;
 use crate::domain::ids::{Incarnation, NodeName, RunId};
 use crate::domain::ledger::Ledger;
 use crate::domain::spec::LaunchPlace;
-use crate::domain::wire::{FromSupervisor, ToAgent, ToCoordinator, ToSupervisor};
+use crate::domain::wire::{FromOperator, FromSupervisor, ToAgent, ToCoordinator, ToOperator, ToSupervisor};
 use crate::net::broadcast::Broadcast;
 use crate::net::handshake::{Identity, Role};
 use crate::net::secret::Secret;
@@ -34,6 +34,8 @@ use crate::store::layout::OpenOptions;
 
 /// Frames that wait to be written; one more and the link is given up.
 const QUEUE: usize = 1024;
+/// Commands of people at one time.
+const OPERATORS: usize = 16;
 /// Bytes in the pipe.
 const PIPE: usize = 1 << 20;
 /// Before another try when there is no coordinator to talk to.
@@ -97,6 +99,8 @@ struct State {
     to_coordinator: Option<Open<ToCoordinator>>,
     to_agents: BTreeMap<NodeName, (Incarnation, Open<ToAgent>)>,
     supervisor: Option<Open<ToSupervisor>>,
+    /// Commands of people that wait for their answer.
+    operators: BTreeMap<u64, Open<ToOperator>>,
     coordinator: Option<mpsc::UnboundedSender<CoordinatorEvent>>,
     /// Why the last coordinator that was found would not talk to us.
     refused: Option<String>,
@@ -334,6 +338,7 @@ impl Line {
         match taken {
             Taken::Agent(session) => self.take_agent(session),
             Taken::Supervisor(session) => self.take_supervisor(session),
+            Taken::Operator(session) => self.take_operator(session),
             // Beats have their own thread.
             Taken::Beats(_) => {}
         }
@@ -366,6 +371,33 @@ impl Line {
         let reader = Owned::spawn(self.clone().read_supervisor(number, receiver));
         self.state.borrow_mut().supervisor = Some(Open { number, out, _reader: reader });
         self.tell_coordinator(CoordinatorEvent::SupervisorLink { up: true });
+    }
+
+    /// A person's command: one order, one answer.
+    fn take_operator(&self, session: Session<FromOperator, ToOperator>) {
+        if self.state.borrow().coordinator.is_none() || self.state.borrow().operators.len() >= OPERATORS {
+            return;
+        }
+        let (sender, mut receiver) = session.split();
+        let (out, answers) = mpsc::channel(1);
+        tasks::spawn(write(sender, answers));
+        let id = self.number();
+        let line = self.clone();
+        let reader = Owned::spawn(async move {
+            if let Ok(FromOperator { ordered }) = receiver.recv().await {
+                line.tell_coordinator(CoordinatorEvent::Order { id, ordered });
+                // Its end is that of the person's patience.
+                let _ = receiver.recv().await;
+            }
+            line.state.borrow_mut().operators.remove(&id);
+        });
+        self.state.borrow_mut().operators.insert(id, Open { number: id, out, _reader: reader });
+    }
+
+    /// What became of an order; nobody hears it who has gone meanwhile.
+    pub(crate) fn to_operator(&self, id: u64, answer: ToOperator) {
+        let state = self.state.borrow();
+        let _ = state.operators.get(&id).map(|open| open.out.try_send(answer));
     }
 
     fn number(&self) -> u64 {

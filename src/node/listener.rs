@@ -11,7 +11,9 @@ use tokio::sync::{Semaphore, mpsc};
 
 use super::link::Names;
 use super::tasks;
-use crate::domain::wire::{Ack, Beat, FromSupervisor, ToAgent, ToCoordinator, ToSupervisor};
+use crate::domain::wire::{
+    Ack, Beat, FromOperator, FromSupervisor, ToAgent, ToCoordinator, ToOperator, ToSupervisor,
+};
 use crate::net::handshake::Role;
 use crate::net::session::Session;
 use crate::net::tcp;
@@ -35,6 +37,8 @@ pub(crate) enum Taken {
     Beats(Session<Beat, Ack>),
     /// The supervisor.
     Supervisor(Session<FromSupervisor, ToSupervisor>),
+    /// A person's command.
+    Operator(Session<FromOperator, ToOperator>),
 }
 
 /// What the listener works with.
@@ -77,8 +81,8 @@ impl Listener {
                             Role::Agent => Taken::Agent(session.carrying()),
                             Role::Beat => Taken::Beats(session.carrying()),
                             Role::Supervisor => Taken::Supervisor(session.carrying()),
-                            // Nothing is built for them yet: they hear the end of the session.
-                            Role::Operator | Role::Coordinator => return,
+                            Role::Operator => Taken::Operator(session.carrying()),
+                            Role::Coordinator => return,
                         };
                         let _ = taken.send(session);
                     }

@@ -145,6 +145,8 @@ impl Board {
             max_restarts: ledger.spec().and_then(|s| s.max_restarts),
             incident: ledger.next_incident().checked_sub(1),
             waiting: coordinator.waits_for(),
+            paused: ledger.paused(),
+            without_progress: ledger.history().without.saturating_add(ledger.history().unknown),
             nodes: nodes.collect(),
             agent_process: Some(state.agent),
             rank_processes: Vec::new(),

@@ -128,6 +128,11 @@ fn one_that_sleeps() {
 fn one_that_is_stopped_gets_no_signal() {
     let stuck = Stuck::new("", "time.sleep(1000)");
     process::kill(stuck.pid(), SIGSTOP).unwrap();
+    let until = Instant::now() + LONG;
+    while procfs::state(stuck.pid()) != Some('T') {
+        assert!(Instant::now() < until, "it does not stop");
+        std::thread::yield_now();
+    }
     let found = stuck.seen(&stuck.target(), "stopped", |found| found.before.state == Some('T'));
     assert_eq!(found.after.state, Some('T'));
     assert!(found.stack.is_none_or(|stack| stack.seen == Seen::Kernel));

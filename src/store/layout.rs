@@ -328,6 +328,14 @@ pub fn identify(hands: &mut Hands, dir: &Path) -> Result<RunJson, LayoutError> {
     }
 }
 
+/// The secret of a run, for a command of the user whose run it is.
+///
+/// # Errors
+/// It cannot be read, or others may read it.
+pub fn secret_of(dir: &Path) -> Result<String, LayoutError> {
+    read_secret(&mut Hands::default(), dir)
+}
+
 fn read_secret(hands: &mut Hands, dir: &Path) -> Result<String, LayoutError> {
     let path = dir.join(names::SECRET);
     let damaged = |what| LayoutError::Damaged { path: path.clone(), what };

@@ -74,6 +74,12 @@ pub struct Status {
     pub incident: Option<u64>,
     /// What it waits for, one sentence.
     pub waiting: Option<String>,
+    /// A person wants nothing to be started.
+    #[serde(default)]
+    pub paused: bool,
+    /// Attempts in a row that failed without known progress.
+    #[serde(default)]
+    pub without_progress: u32,
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
     /// The agent that wrote this, on its node.

@@ -26,7 +26,7 @@ pub(crate) fn record(seq: u64, nonce: u64) -> Record {
         nonce,
         wall_ms: 1_700_000_000_000,
         why: vec!["a test wants it".into()],
-        body: Body::Evict(Evict { node: NodeName::new("n02"), reason: "tested".into(), until_ms: None }),
+        body: Body::Evict(Evict { node: NodeName::new("n02"), reason: "tested".into(), ..Evict::default() }),
     }
 }
 

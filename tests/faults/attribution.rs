@@ -91,7 +91,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         // A group whose last process has just ended may need a moment.
-        let _ = crate::support::wait::wait_for("an empty group", LONG, || {
+        crate::support::wait::wait_for("an empty group", LONG, || {
             fs::remove_dir(&self.0).map_err(|e| e.to_string())
         });
     }

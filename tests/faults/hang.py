@@ -36,6 +36,16 @@ def read():
     open("fifo").read()
 
 
+def first_left():
+    barrier("left")
+    barrier("right")
+
+
+def first_right():
+    barrier("right")
+    barrier("left")
+
+
 def stuck():
     """Whoever starts a program by vfork waits for it in uninterruptible sleep, and this one does not get beyond its input."""
     os.posix_spawn("/bin/true", ["true"], {}, file_actions=[(os.POSIX_SPAWN_OPEN, 0, "fifo", os.O_RDONLY, 0)])
@@ -55,13 +65,12 @@ def fault(name):
     elif name == "stuck" and here:
         stuck()
     elif name == "order":
-        for other in ("left", "right") if here else ("right", "left"):
-            barrier(other)
+        first_left() if here else first_right()
     elif name == "storage":
         read()
     elif name == "pause":
         load(3.0)
-    elif name == "section" and here:
+    elif name == "sections" or (name == "section" and here):
         with relight.section("eval", timeout=60):
             load(5.0)
     elif name == "checkpoint" and here:

@@ -73,7 +73,10 @@ fn s25_a_rank_that_spins_is_named() {
 
 #[test]
 fn s26_ranks_that_wait_for_different_things_are_named() {
-    named("order", THREE, &["rank 1 (", "waits in barrier"]);
+    let options = [THREE, &["--nproc-per-node=2"]].concat();
+    let said =
+        ["rank 0 (", "waits in barrier, called in train.py:", "first_right()", "rank 1 (", "first_left()"];
+    named("order", &options, &said);
 }
 
 #[test]
@@ -88,19 +91,31 @@ fn s30_a_rank_in_uninterruptible_sleep_is_named() {
 
 #[test]
 fn s32_a_checkpoint_has_its_own_limit() {
-    let options = ["--heartbeat-timeout=600", "--phase-timeout=checkpoint=3"];
-    named("checkpoint", &options, &["2 ranks wait in barrier; rank 1 (", "load()"]);
+    named(
+        "checkpoint",
+        &["--heartbeat-timeout=600", "--phase-timeout=checkpoint=3"],
+        &["2 ranks wait in barrier; rank 1 (", "load()"],
+    );
 }
 
 /// What takes long and is no hang: nothing is said of it, and nothing ends.
 #[test]
 fn s21_and_s31_a_slow_start_and_a_section_are_no_hang() {
-    for fault in ["start", "section"] {
+    for fault in ["start", "sections"] {
         let scene = Scene::new();
         let ended = play(&scene, THREE, fault);
         ends(&ended, 0);
         assert!(!ended.stderr.contains("collecting stacks"), "{fault}: {}", ended.stderr);
     }
+}
+
+/// Those that wait for a rank in a section are silent, and wait as long as that one may take.
+#[test]
+fn s31_who_waits_for_a_section_of_another_rank_is_no_hang() {
+    let scene = Scene::new();
+    let ended = play(&scene, THREE, "section");
+    ends(&ended, 0);
+    assert!(ended.stderr.contains("waiting: another rank is given more time"), "{}", ended.stderr);
 }
 
 #[test]

@@ -16,6 +16,7 @@ mod support;
 mod batch;
 mod elastic;
 mod frameworks;
+mod health;
 mod places;
 mod prompt;
 mod refusals;

@@ -51,7 +51,7 @@ fn kill_a_rank(cluster: &Cluster, node: u32) {
 }
 
 #[test]
-fn s48_a_node_that_is_lost_for_good_makes_the_world_smaller() {
+fn s51_a_node_that_is_lost_for_good_makes_the_world_smaller() {
     let Some(cluster) = Cluster::up(3) else { return };
     let options = ["--nproc-per-node=2", "--nnodes=2:3", "--max-restarts=3"];
     let job = Job::start(&cluster, "shrinks", &srun("3"), &options, ELASTIC);

@@ -17,6 +17,8 @@ mod error_files;
 mod heartbeat;
 mod inspecting;
 mod machines;
+mod orders;
+mod policy;
 mod refusals;
 mod signals;
 mod strangers;

@@ -58,6 +58,7 @@ impl Scene {
         command
             .env("XDG_RUNTIME_DIR", self.path("runtime"))
             .env("XDG_STATE_HOME", self.path("home").join("state"));
+        command.env("RELIGHT_RESTART_BACKOFF", "0");
         command.env("PYTHONDONTWRITEBYTECODE", "1").env("LANG", "C.UTF-8").env(MARK, &self.mark);
         command
     }

@@ -32,7 +32,7 @@ impl Agent {
             Event::Spawned { op, pid } => self.spawned(now, op, pid, out),
             Event::SpawnFailed { op, errno, what } => {
                 let exit = ExitKind::NeverStarted { errno, what };
-                let evidence = weigh(&exit, &Spoken::default(), &[], Facts::default());
+                let evidence = Box::new(weigh(&exit, &Spoken::default(), &[], Facts::default()));
                 let said = Said { evidence, ..Said::default() };
                 match self.seat(op) {
                     Some(local) => self.ended(now, local, exit, now.boot, said, out),
@@ -199,6 +199,10 @@ impl Agent {
             AgentMsg::Probe { name } => out.put(Effect::Probe { name }),
             AgentMsg::Finish { code } => self.leave(now, code, out),
             AgentMsg::Inspect { attempt, id } => self.inspect(attempt, id, out),
+            AgentMsg::Evicted { why } => {
+                out.note(Note::TakenOut { why });
+                self.leave(now, 0, out);
+            }
             AgentMsg::Check { attempt } => self.asked_for_health(attempt, out),
         }
     }
@@ -443,6 +447,9 @@ impl Agent {
     ) {
         const PASSED_ON: [u8; 2] = [10, 12];
         if PASSED_ON.contains(&signal) {
+            if self.welcomed {
+                self.send(CoordinatorMsg::Heard { signal }, out);
+            }
             return self.pass_on(signal, out);
         }
         // Slurm sends CONT around its TERM.
@@ -570,7 +577,9 @@ impl Agent {
 fn refused_code(why: &RefusedWhy) -> u8 {
     match why {
         RefusedWhy::Ended(code) => *code,
-        RefusedWhy::OtherStore | RefusedWhy::Evicted => 1,
+        RefusedWhy::OtherStore => 1,
+        // A node that is kept out must not spoil the exit code of the step that the others run in.
+        RefusedWhy::Evicted => 0,
         RefusedWhy::SameName => super::super::exit_code::USAGE,
     }
 }

@@ -76,7 +76,7 @@ pub enum Event {
         /// It left an error file that can be read.
         recorded: Option<Recorded>,
         /// What its end is worth.
-        evidence: Evidence,
+        evidence: Box<Evidence>,
     },
     /// Everything below the agent that is no worker was killed and reaped.
     Swept {

@@ -84,7 +84,7 @@ pub(super) struct Said {
     pub(super) summary: String,
     pub(super) words: String,
     pub(super) recorded: Option<Recorded>,
-    pub(super) evidence: Evidence,
+    pub(super) evidence: Box<Evidence>,
 }
 
 /// Where a rank is in its life.
@@ -312,7 +312,7 @@ impl Agent {
                 summary: said.summary.clone(),
                 words: said.words.clone(),
                 recorded: said.recorded,
-                evidence: said.evidence.clone(),
+                evidence: (*said.evidence).clone(),
             }),
             Life::Spawning | Life::Alive => None,
         }

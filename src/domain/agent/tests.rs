@@ -214,6 +214,7 @@ fn a_rank_that_ended_before_it_was_asked_to_is_evidence() {
             summary: String::new(),
             words: String::new(),
             recorded: None,
+            evidence: Default::default(),
         };
         let mut effects = tell(&mut agent, at(90), exited);
         let op = effects.iter().find_map(|effect| match effect {

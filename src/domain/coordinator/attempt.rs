@@ -28,6 +28,9 @@ impl Coordinator {
         if let Some(want) = &mut self.want {
             want.call_until = None;
         }
+        if self.holds_back(now) {
+            return;
+        }
         let size = self.size();
         let Some(want) = &self.want else { return };
         let full = size.max as usize;
@@ -146,9 +149,9 @@ impl Coordinator {
 
     fn why_replaced(&self, node: &NodeName) -> Replaced {
         match self.peers.get(node) {
+            _ if self.ledger.is_evicted(node) => Replaced::Evicted,
             Some(peer) if peer.lost => Replaced::Lost,
             Some(peer) if !peer.survivors.is_empty() => Replaced::Dirty,
-            _ if self.ledger.is_evicted(node) => Replaced::Evicted,
             Some(peer) if peer.usable() => Replaced::FailedTwice,
             _ => Replaced::Away,
         }

@@ -3,14 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::super::attribution;
 use super::super::error_file;
 use super::super::exit::ExitKind;
 use super::super::first_failure::{Seen, Standing, TIE, first_failure};
 use super::super::ids::{Attempt, NodeName, Rank};
+use super::super::liveness::vote::HANG;
 use super::super::mutant::Mutant;
 use super::super::note::Note;
 use super::super::outbox::Outbox;
-use super::super::policy::{self, Broken};
+use super::super::policy::restore::Restore;
+use super::super::policy::{self, Broken, Sought};
 use super::super::record::{
     Body, Break, Cause, Decision, FirstFailure, Incident, MAX_OTHERS, Member, Outcome, Victim,
 };
@@ -26,6 +29,7 @@ use super::state::{Breaking, Coordinator, Peer, Phase, Want};
 pub(super) type WorldOf<'a> = (Attempt, &'a [Member]);
 
 /// What broke a world.
+#[derive(Clone, Debug)]
 pub(super) enum What {
     /// Ranks failed by themselves.
     Failed,
@@ -39,6 +43,8 @@ pub(super) enum What {
     Dirty(NodeName),
     /// Its ranks did not advance.
     Hung,
+    /// Somebody wants it, and why.
+    Asked(String),
 }
 
 impl Coordinator {
@@ -162,7 +168,9 @@ impl Coordinator {
                 self.blame(now, (attempt, members), &ends.values().cloned().collect::<Vec<_>>())
             }
             What::Hung => (self.hung(), now.boot),
-            What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) => (None, now.boot),
+            What::Lost(_) | What::Gone(_) | What::RanOut(_) | What::Dirty(_) | What::Asked(_) => {
+                (None, now.boot)
+            }
         };
         self.down_since.get_or_insert(since);
         let blames = self.config.mutants.has(Mutant::BlameVictim);
@@ -182,7 +190,7 @@ impl Coordinator {
             first: first.filter(|_| !open),
             lost: match &what {
                 What::Lost(node) => vec![node.clone()],
-                What::Failed | What::Gone(_) | What::RanOut(_) | What::Dirty(_) | What::Hung => Vec::new(),
+                _ => Vec::new(),
             },
             dirty: match &what {
                 What::Dirty(node) => Some(node.clone()),
@@ -200,6 +208,8 @@ impl Coordinator {
             running: None,
             reach: self.take_reach(attempt),
             found: self.hang.take_found(),
+            reached: self.acting.take_reached(attempt, now),
+            sought: Sought::default(),
             heard: false,
         });
         self.phase = Phase::Gathering;
@@ -212,7 +222,7 @@ impl Coordinator {
     }
 
     /// Members that have not said yet what became of their ranks of this attempt.
-    fn unheard(&self, attempt: Attempt) -> BTreeSet<NodeName> {
+    pub(super) fn unheard(&self, attempt: Attempt) -> BTreeSet<NodeName> {
         let members = self.ledger.world().map_or(&[][..], |w| &w.members);
         let unheard = members.iter().filter(|m| {
             let busy = self.busy.get(&m.node).is_some_and(|b| b.attempt == attempt);
@@ -293,10 +303,8 @@ impl Coordinator {
     fn all_heard(&mut self, now: Now, out: &mut Outbox<Effect>) {
         let Some(broke) = &mut self.breaking else { return };
         broke.heard = true;
-        // Who hung does not say so, and none of the others knows better.
-        let crashed = |first: &FirstFailure| first.exit != ExitKind::Hung;
-        let crashed = |broke: &&Breaking| broke.first.as_ref().is_some_and(crashed);
-        let Some(broke) = self.breaking.as_ref().filter(crashed) else { return };
+        let own = |broke: &&Breaking| broke.first.is_some() && !is_hang(broke);
+        let Some(broke) = self.breaking.as_ref().filter(own) else { return };
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         let first = self.blame(now, broke.world(), &ends).0;
         let changed = first.as_ref().map(|f| f.rank) != broke.first.as_ref().map(|f| f.rank)
@@ -359,24 +367,53 @@ impl Coordinator {
     }
 
     /// Decides what follows from the world that broke last, or decides it again.
-    fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
+    pub(super) fn decide(&mut self, now: Now, what: &What, out: &mut Outbox<Effect>) {
         self.find();
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
         let (dirty, found) = (broke.dirty.clone(), broke.found.clone());
         let unstartable = unstartable(broke);
-        let spares = self.peers.iter().filter(|(n, p)| p.usable() && self.ledger.member(n).is_none()).count();
+        let (reached, sought) = (broke.reached, broke.sought);
+        let slot = first.as_ref().and_then(|first| self.ledger.slot(&first.node));
+        let free = |(n, p): &(&NodeName, &Peer)| {
+            p.usable() && self.ledger.member(n).is_none() && !self.ledger.is_evicted(n)
+        };
+        let because = match what {
+            What::Asked(why) => Some(why.as_str()),
+            _ => None,
+        };
+        let mut gone = lost.clone();
+        let out_of_it = |m: &&Member| self.ledger.is_evicted(&m.node) && !lost.contains(&m.node);
+        gone.extend(broke.members.iter().filter(out_of_it).map(|m| m.node.clone()));
         let broken = Broken {
             first: first.as_ref(),
-            gone: &lost,
+            gone: &gone,
             dirty: dirty.as_ref(),
             unstartable,
             ran_ms,
-            spares,
+            spares: self.peers.iter().filter(free).count(),
             found: &found,
+            reached,
+            slot,
+            leader: &self.config.node,
+            because,
+            sought,
+            signalled: self.signalled(broke.since),
+            restore: Restore::default(),
+            wall_ms: now.wall_ms,
+            random: self.random ^ incident,
+            mutants: self.config.mutants,
         };
         let verdict = self.or_stop(what, policy::decide(&self.ledger, &broken));
+        let preempted = policy::preemption(&broken);
+        if self.seeks(now, what, &verdict, out) {
+            return;
+        }
+        let mut found = found;
+        if preempted {
+            found.owner = attribution::Owner::Preemption;
+        }
         if before.as_ref() != Some(&verdict) {
             self.say_broken(attempt, incident, what, first.as_ref(), out);
             out.note(Note::Decided {
@@ -385,38 +422,56 @@ impl Coordinator {
                 restart: self.ledger.charged() + u32::from(verdict.charged),
                 charged: verdict.charged,
                 max_restarts: self.config.spec.max_restarts,
+                wait_ms: verdict.wait_ms,
                 why: verdict.why.clone(),
             });
         }
         if let Some(broke) = &mut self.breaking {
             broke.verdict = Some(verdict.clone());
+            broke.found = found.clone();
         }
+        self.acting.evicts.clone_from(&verdict.evict);
         if let Decision::Stop { code } = verdict.decision {
             let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
-        // In a world with room for both a node that comes back keeps its slot.
-        let stays = |n: &&NodeName| !(self.elastic() && lost.contains(n));
-        let replace = match &verdict.decision {
-            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
-                nodes.iter().filter(stays).cloned().collect()
-            }
-            Decision::Restart | Decision::Stop { .. } => Default::default(),
-        };
-        let decision = verdict.decision.clone();
-        let charged = verdict.charged;
+        let replace = self.gives_up_slots(&verdict.decision, &lost);
         let broke = Break {
             incident,
             attempt,
             ran_ms,
             first_failure: first,
             lost,
-            decision,
-            charged,
+            decision: verdict.decision.clone(),
+            charged: verdict.charged,
             verdict: found,
+            slot,
+            reached,
+            progress: verdict.progress,
+            wait_ms: verdict.wait_ms,
+            source: verdict.source,
+            followed: verdict.followed.clone(),
         };
+        self.want_after(now, broke, replace, verdict.why);
+    }
+
+    /// Whose slots others take. In a world with room for both a node that comes back keeps its slot.
+    fn gives_up_slots(&self, decision: &Decision, lost: &[NodeName]) -> BTreeSet<NodeName> {
+        let stays = |n: &&NodeName| !(self.elastic() && lost.contains(n));
+        match decision {
+            Decision::Replace { nodes } | Decision::Shrink { nodes } => {
+                nodes.iter().filter(stays).cloned().collect()
+            }
+            Decision::Restart | Decision::Stop { .. } => BTreeSet::new(),
+        }
+    }
+
+    /// The world that follows is wanted, if need be after a while.
+    fn want_after(&mut self, now: Now, broke: Break, replace: BTreeSet<NodeName>, why: Vec<String>) {
+        let wait = Some(Duration::from_millis(broke.wait_ms)).filter(|wait| !wait.is_zero());
+        let not_before = wait.and_then(|wait| Some(self.breaking.as_ref()?.since.after(wait)));
         self.want = Some(Want {
-            since: now.boot,
+            since: not_before.map_or(now.boot, |at| at.max(now.boot)),
             said_waiting: false,
             late: false,
             call: None,
@@ -424,7 +479,8 @@ impl Coordinator {
             said_call: false,
             cause: Cause::Incident(Box::new(broke)),
             replace,
-            why: verdict.why,
+            not_before,
+            why,
         });
     }
 
@@ -442,7 +498,11 @@ impl Coordinator {
             (_, Some(first)) => {
                 let ranks = self.ledger.world().map_or(0, |w| rendezvous::world_size(&w.members));
                 let stopped = ranks.saturating_sub(1);
-                out.note(Note::RankFailed { attempt, incident, first: first.clone(), stopped });
+                let spread = self.breaking.as_ref().filter(|broke| broke.found.deterministic);
+                let spread =
+                    spread.and_then(|b| b.found.reasons.iter().find(|r| r.starts_with("the same on ")));
+                let spread = spread.cloned().unwrap_or_default();
+                out.note(Note::RankFailed { attempt, incident, first: first.clone(), stopped, spread });
             }
             (What::Gone(node), None) => {
                 out.note(Note::AgentReturned { node: node.clone(), attempt, incident });
@@ -452,7 +512,7 @@ impl Coordinator {
                 out.note(Note::GrantRanOut { node: node.clone(), attempt, incident, own });
             }
             // The loss itself was said when it was noticed.
-            (What::Lost(_) | What::Failed | What::Dirty(_) | What::Hung, None) => {}
+            (What::Lost(_) | What::Failed | What::Dirty(_) | What::Hung | What::Asked(_), None) => {}
         }
     }
 
@@ -500,7 +560,7 @@ impl Coordinator {
     fn verdict_of(&self, now: Now, broke: &Breaking) -> Incident {
         let ends: Vec<Seen> = broke.ends.values().cloned().collect();
         // "First to exit" is the culprit of a crash, never of a hang.
-        let hung = broke.first.as_ref().is_some_and(|first| first.exit == ExitKind::Hung);
+        let hung = is_hang(broke);
         let found = if hung { broke.found.clone() } else { self.attribute(broke) };
         let found = if found.confidence >= broke.found.confidence { found } else { broke.found.clone() };
         let crashed = broke.first.as_ref().filter(|_| !hung);
@@ -578,6 +638,11 @@ fn lost_its_peer(first: &FirstFailure, ends: &BTreeMap<Rank, Seen>) -> bool {
     // Without words of its own the summary only says how it ended.
     let summary = if first.summary == first.exit.evidence("") { "" } else { &first.summary };
     Standing::of(&first.exit, summary, &first.words) == Standing::PeerLost
+}
+
+/// Its ranks were ended because they did not advance: their ends say nothing.
+fn is_hang(broke: &Breaking) -> bool {
+    broke.found.cause == HANG
 }
 
 fn incident_why(incident: &Incident, dirty: Option<&NodeName>) -> Vec<String> {

@@ -52,7 +52,7 @@ pub(super) struct Doubt {
 impl Coordinator {
     /// Nothing was heard of an admitted node for a while.
     pub(super) fn quiet(&mut self, now: Now, node: NodeName, silent: Duration, out: &mut Outbox<Effect>) {
-        if self.is_closed() || self.peers.get(&node).is_none_or(|p| p.lost) {
+        if self.is_closed() || self.ledger.is_evicted(&node) || self.peers.get(&node).is_none_or(|p| p.lost) {
             return;
         }
         out.note(Note::InDoubt { node: node.clone(), silent });

@@ -12,6 +12,7 @@ use super::super::health::{CheckResult, Finding, failed};
 use super::super::ids::{Attempt, Incarnation, NodeName};
 use super::super::note::Note;
 use super::super::outbox::Outbox;
+use super::super::policy::evict;
 use super::super::record::{Body, Evict};
 use super::super::time::{BootTime, Now, earlier};
 use super::super::wire::AgentMsg;
@@ -163,10 +164,16 @@ impl Coordinator {
         if failing.is_empty() {
             return false;
         }
-        if verdict == Verdict::Evict {
+        let room = evict::allowed(&self.ledger, now.wall_ms, self.config.mutants) > 0;
+        if verdict == Verdict::Evict && room {
             let (node, reason) = failing.remove(0);
             let why = vec![format!("{node} is taken out: {reason}")];
-            self.propose(now, Body::Evict(Evict { node, reason, until_ms: None }), why, out);
+            self.propose(
+                now,
+                Body::Evict(Evict { node, reason, inferred: true, ..Evict::default() }),
+                why,
+                out,
+            );
             return true;
         }
         let next = self.ledger.next_attempt();

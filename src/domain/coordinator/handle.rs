@@ -38,6 +38,8 @@ impl Coordinator {
             Event::Appended { op, outcome } => self.appended(now, op, outcome, out),
             Event::Probed { name, won } => self.probed(None, &name, won, out),
             Event::StoreTrouble { text } => self.store_trouble(now, text, out),
+            Event::Order { id, ordered } => self.order(now, id, ordered, out),
+            Event::Found(found) => self.found(found),
             Event::Tick => {}
             Event::Burst(events) => {
                 for event in events {
@@ -126,6 +128,7 @@ impl Coordinator {
                     peer.offer = Some(offer);
                 }
             }
+            CoordinatorMsg::Heard { signal } => self.heard_signal(now, signal),
             CoordinatorMsg::Silent { .. }
             | CoordinatorMsg::Back { .. }
             | CoordinatorMsg::Progress { .. }
@@ -225,7 +228,9 @@ impl Coordinator {
             Body::Membership(change) => out.put(Effect::Voters(change.voters.clone())),
             Body::Incident(incident) => out.put(Effect::Report(Box::new(incident.clone()))),
             Body::End(end) => self.close(now, end.code, &end.sentence, out),
-            Body::Evict(_) | Body::Snapshot(_) | Body::Unknown | Body::Limits(_) => {}
+            Body::Evict(evict) => self.evicted(now, evict, out),
+            Body::Order(ordered) => self.ordered(now, ordered, out),
+            Body::Snapshot(_) | Body::Unknown | Body::Limits(_) => {}
         }
     }
 
@@ -251,6 +256,7 @@ impl Coordinator {
             said_call: false,
             cause: Cause::Start,
             replace: Default::default(),
+            not_before: None,
             why: vec!["the first world of this launch".to_owned()],
         });
         if lead.ground == Ground::Returned {
@@ -303,6 +309,7 @@ impl Coordinator {
         }
         if self.phase == Phase::Gathering
             && self.append.is_none()
+            && !self.holds_back(now)
             && self.want.as_ref().is_some_and(|w| passed(w.since, join))
             && !self.opens_now(now, out)
         {
@@ -344,6 +351,8 @@ impl Coordinator {
     /// What can be done next. Called after every event, so that no path has to remember it.
     pub(super) fn go_on(&mut self, now: Now, out: &mut Outbox<Effect>) {
         self.judge(now, out);
+        self.seek_on(now, out);
+        self.act(now, out);
         match self.phase {
             Phase::Gathering => {
                 self.open(now, out);
@@ -380,10 +389,11 @@ impl Coordinator {
 
     /// Voters that are lost.
     fn lost_voters(&self) -> Vec<NodeName> {
-        if self.peers.values().all(|p| !p.lost) {
+        let evicted = |n: &NodeName| self.ledger.is_evicted(n) && *n != self.config.node;
+        if self.peers.iter().all(|(n, p)| !p.lost && !evicted(n)) {
             return Vec::new();
         }
-        let lost = |n: &&NodeName| self.peers.get(*n).is_some_and(|p| p.lost);
+        let lost = |n: &&NodeName| evicted(n) || self.peers.get(*n).is_some_and(|p| p.lost);
         self.ledger.voters().iter().filter(lost).cloned().collect()
     }
 
@@ -392,7 +402,7 @@ impl Coordinator {
         self.busy.is_empty() && self.phase == Phase::Gathering && self.before_first_world()
     }
 
-    fn before_first_world(&self) -> bool {
+    pub(super) fn before_first_world(&self) -> bool {
         self.want.as_ref().is_some_and(|w| w.cause == Cause::Start)
     }
 
@@ -433,7 +443,8 @@ impl Coordinator {
         let kept = voters.iter().filter(|n| !removed.contains(n));
         let voters = kept.chain(&added).cloned().collect();
         let mut why = Vec::new();
-        why.extend(removed.iter().map(|n| format!("{n} is lost")));
+        let gone = |n: &NodeName| if self.ledger.is_evicted(n) { "was taken out" } else { "is lost" };
+        why.extend(removed.iter().map(|n| format!("{n} {}", gone(n))));
         why.extend(added.iter().map(|n| format!("{n} joined")));
         self.propose(now, Body::Membership(Membership { voters, removed, added }), why, out);
     }

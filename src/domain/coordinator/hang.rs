@@ -12,7 +12,7 @@ use super::super::exit::ExitKind;
 use super::super::exit_code;
 use super::super::ids::{Attempt, LocalRank, NodeName, Rank};
 use super::super::liveness::evidence::RankEvidence;
-use super::super::liveness::limits::{HangAction, Learned, Pause};
+use super::super::liveness::limits::{HangAction, Learned, Pause, has_leave};
 use super::super::liveness::vote::{self, Finding, Vote};
 use super::super::liveness::watch::{Back, RankProgress, Silence};
 use super::super::note::Note;
@@ -80,6 +80,8 @@ struct Look {
     /// Who was silent, and how.
     rank: Rank,
     silence: Silence,
+    /// It was looked into before.
+    again: bool,
 }
 
 /// What a look found, until the world is broken by it.
@@ -156,7 +158,9 @@ impl Coordinator {
             }
             CoordinatorMsg::Progress { ranks, learned, .. } => {
                 let ranks = ranks.into_iter().filter_map(|r| Some((rank(r.local_rank)?, r)));
-                self.ranks_advance(now, node, ranks.collect());
+                let ranks: Vec<(Rank, RankProgress)> = ranks.collect();
+                self.ranks_reach(now, attempt, &ranks);
+                self.ranks_advance(now, node, ranks);
                 if let Some(learned) = learned {
                     self.hang.learned.merge(&learned);
                 }
@@ -217,7 +221,8 @@ impl Coordinator {
         }
         let beginning = |s: &Silence| !s.explicit && !s.kills;
         for (rank, silence) in silent {
-            if beginning(&silence) && self.hang.warned {
+            let warns = self.config.spec.hang.action == HangAction::Warn && self.hang.silent.contains(&rank);
+            if warns || (beginning(&silence) && self.hang.warned) {
                 continue;
             }
             self.hang.warned |= beginning(&silence);
@@ -260,7 +265,9 @@ impl Coordinator {
         let others = self.hang.words.values();
         let everybody = self.hang.words.len() > 1
             && others.into_iter().all(|word| now.boot.since(word.at).saturating_add(NEWS) >= silent);
-        out.note(Note::Suspected {
+        // It is looked into again while something speaks against an end: that was said.
+        let again = std::mem::replace(&mut self.hang.said, true);
+        let suspected = Note::Suspected {
             attempt,
             rank,
             node,
@@ -271,15 +278,17 @@ impl Coordinator {
             explicit: silence.explicit,
             place: silence.place.clone(),
             step: silence.step,
-        });
+        };
+        if !again {
+            out.note(suspected);
+        }
         let id = self.hang.looks;
         self.hang.looks = id.saturating_add(1);
-        self.hang.said = true;
         for node in &asked {
             self.send(node, AgentMsg::Inspect { attempt, id }, out);
         }
         let until = now.boot.after(PATIENCE);
-        self.hang.look = Some(Look { id, until, asked, answers: Vec::new(), rank, silence });
+        self.hang.look = Some(Look { id, until, asked, answers: Vec::new(), rank, silence, again });
     }
 
     fn inspected(
@@ -342,7 +351,9 @@ impl Coordinator {
             None => format!("incidents/look-{:02}", look.id % KEPT),
         };
         let next = if kills { String::new() } else { self.next_step(&look, &finding) };
-        out.note(Note::HangFound { attempt, incident, sentence, dir: dir.clone(), next });
+        if kills || !look.again {
+            out.note(Note::HangFound { attempt, incident, sentence, dir: dir.clone(), next });
+        }
         let first = self.first_of_hang(now, &look, &finding);
         out.put(Effect::Collected(Box::new(Collected { dir, ranks: look.answers })));
         if kills {
@@ -362,7 +373,7 @@ impl Coordinator {
             return false;
         }
         if explicit {
-            return last;
+            return last && (finding.decisive || !self.is_excused(look));
         }
         if !kills || finding.spared.is_some() {
             return false;
@@ -376,6 +387,15 @@ impl Coordinator {
         nobody_advances && (finding.corroborated || last)
     }
 
+    /// Others are given more time, and who is silent may wait for them.
+    fn is_excused(&self, look: &Look) -> bool {
+        let hang = &self.config.spec.hang;
+        look.answers.iter().any(|(rank, _, evidence)| {
+            let leave = |sample| has_leave(hang, sample, evidence.silent_ms);
+            !self.hang.silent.contains(rank) && evidence.sample.as_ref().is_some_and(leave)
+        })
+    }
+
     /// What follows where nothing is ended.
     fn next_step(&self, look: &Look, finding: &Finding) -> String {
         let silence = &look.silence;
@@ -385,6 +405,9 @@ impl Coordinator {
         if !silence.kills {
             return "nothing is done before the first step (--phase-timeout init=SEC gives it a limit)"
                 .to_owned();
+        }
+        if silence.explicit {
+            return "waiting: another rank is given more time".to_owned();
         }
         match (&finding.spared, silence.end_ms) {
             (Some(why), _) => format!("nothing is done: {why}"),
@@ -455,9 +478,12 @@ impl Coordinator {
         out: &mut Outbox<Effect>,
     ) {
         out.note(Note::RankAsks { rank, node: node.clone(), request: request.clone() });
-        if let Request::Stop { reason } = request {
-            let sentence = format!("rank {rank} ({node}) asked for the end of the run: {reason}");
-            self.end(now, Outcome::Stopped, exit_code::DO_NOT_REQUEUE, sentence, out);
+        match request {
+            Request::Stop { reason } => {
+                let sentence = format!("rank {rank} ({node}) asked for the end of the run: {reason}");
+                self.end(now, Outcome::Stopped, exit_code::DO_NOT_REQUEUE, sentence, out);
+            }
+            Request::Evict { reason } => self.rank_evicts(now, rank, node, &reason, out),
         }
     }
 

@@ -212,10 +212,16 @@ impl Coordinator {
         sign: Sign,
         out: &mut Outbox<Effect>,
     ) {
+        let evicted = self.ledger.is_evicted(node);
         let Some(peer) = self.peers.get_mut(node) else { return };
         peer.lost = true;
         peer.linked = false;
         self.doubts.remove(node);
+        if evicted {
+            // It was told to go.
+            out.put(Effect::CloseGrants { node: node.clone() });
+            return out.put(Effect::Disconnect { node: node.clone() });
+        }
         out.note(Note::NodeLost { node: node.clone(), silent, slot: self.slot_of(node), sign });
         out.put(Effect::CloseGrants { node: node.clone() });
         out.put(Effect::Disconnect { node: node.clone() });

@@ -9,6 +9,7 @@
 //! no record and go out at once. Starts follow their record, and only when every node that may still run an
 //! older attempt is quiet: by its agent's word, its guardian's word, or because its grant is surely over.
 
+mod acting;
 mod attempt;
 mod attributing;
 mod breaking;
@@ -19,6 +20,7 @@ mod gate;
 mod handle;
 mod hang;
 mod members;
+mod orders;
 mod proof;
 mod reach;
 mod state;
@@ -30,9 +32,10 @@ pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY, Standing}
 use std::time::Duration;
 
 use super::ids::{Incarnation, NodeName, Op, Term};
-use super::record::{Incident, Record};
+use super::policy::{Ask, JobWord, Probes};
+use super::record::{Incident, Ordered, Record};
 use super::time::BootTime;
-use super::wire::{FromSupervisor, ToAgent, ToCoordinator, ToSupervisor};
+use super::wire::{FromSupervisor, ToAgent, ToCoordinator, ToOperator, ToSupervisor};
 
 /// How long a node tries to reach another one that is in doubt.
 pub const REACH: Duration = Duration::from_secs(1);
@@ -44,6 +47,15 @@ pub enum Appended {
     Written,
     /// Another record has this number.
     Lost(Box<Record>),
+}
+
+/// What was found out for a decision.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Of storage and names.
+    Probes(Probes),
+    /// Of the job.
+    Job(JobWord),
 }
 
 /// What can happen to a coordinator.
@@ -128,6 +140,15 @@ pub enum Event {
         /// It was made here.
         won: bool,
     },
+    /// A person's command.
+    Order {
+        /// Comes back with [`Effect::Answer`].
+        id: u64,
+        /// What, why and who.
+        ordered: Ordered,
+    },
+    /// An answer to [`Effect::Seek`].
+    Found(Found),
     /// The deadline passed.
     Tick,
     /// Events that came together, in order. What follows from them is done once, when all are taken in: with thousands of
@@ -187,6 +208,15 @@ pub enum Effect {
     },
     /// Say this to the supervisor; dropped where there is none.
     Supervisor(ToSupervisor),
+    /// Find this out; answered by `Found`, in time or not at all.
+    Seek(Ask),
+    /// Tell this to the person who gave the order of this number.
+    Answer {
+        /// From [`Event::Order`].
+        id: u64,
+        /// What to say.
+        answer: ToOperator,
+    },
     /// The files of a settled incident.
     Report(Box<Incident>),
     /// Keep what was collected of the ranks.

@@ -10,7 +10,7 @@ use super::super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, StoreId, 
 use super::super::ledger::Ledger;
 use super::super::mutant::Mutants;
 use super::super::outbox::{Machine, Outbox};
-use super::super::policy::Verdict;
+use super::super::policy::{Sought, Verdict, progress};
 use super::super::record::{
     AttemptBody, Body, Cause, FirstFailure, Ground, Member, Outcome, RECORD_VERSION, Record, Writer,
 };
@@ -18,6 +18,7 @@ use super::super::spec::{GrantMode, JobRef, NodeSpec, Offer, RunSpec};
 use super::super::time::{BootTime, Now, earlier};
 use super::super::torch_store::seen::Reach;
 use super::super::wire::{AgentMsg, StopOrder, Survivor, ToAgent, ToCoordinator, World};
+use super::acting::Acting;
 use super::doubt::Doubt;
 use super::gate::Gate;
 use super::hang::Hang;
@@ -175,6 +176,8 @@ pub(super) struct Want {
     pub(super) said_call: bool,
     pub(super) cause: Cause,
     pub(super) replace: BTreeSet<NodeName>,
+    /// It is not opened before that.
+    pub(super) not_before: Option<BootTime>,
     pub(super) why: Vec<String>,
 }
 
@@ -211,6 +214,10 @@ pub(super) struct Breaking {
     pub(super) reach: Option<Reach>,
     /// Whose fault it was, as far as it can be told.
     pub(super) found: attribution::Verdict,
+    /// How far its ranks came.
+    pub(super) reached: progress::Reached,
+    /// What was found out before it is decided.
+    pub(super) sought: Sought,
     /// It was looked at again once every member had said how its ranks ended.
     pub(super) heard: bool,
 }
@@ -338,6 +345,8 @@ pub struct Coordinator {
     pub(super) random: u64,
     /// What ranks say of themselves, and a look into a hang.
     pub(super) hang: Hang,
+    /// What was decided and is not written yet.
+    pub(super) acting: Acting,
 }
 
 impl Coordinator {
@@ -393,6 +402,7 @@ impl Coordinator {
             next_op: 0,
             random,
             hang: Hang::default(),
+            acting: Acting::default(),
         }
     }
 
@@ -512,7 +522,9 @@ impl Coordinator {
         if self.phase == Phase::Starting && self.start_sent.is_none() {
             at = self.busy.values().filter_map(|b| b.over_at).fold(at, |a, b| earlier(a, Some(b)));
         }
-        if let (Phase::Gathering, Some(want)) = (self.phase, &self.want) {
+        at = earlier(at, self.acting_at());
+        let waits = self.want.as_ref().filter(|_| !self.ledger.paused() || self.before_first_world());
+        if let (Phase::Gathering, Some(want)) = (self.phase, waits) {
             // What is being written may be what a world waits for.
             if self.append.is_none() {
                 at = earlier(at, Some(want.since.after(ms(numbers.join_timeout_ms))));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::board::Phase;
+use super::super::board::{Phase, Sample, Section};
 
 /// What is done about a program that does not advance.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -250,6 +250,15 @@ pub fn limit(
         end = end.max(here.ms.saturating_mul(AGAIN));
     }
     Limit { look_ms: look, end_ms: Some(end.max(look)), explicit: false, kills: true }
+}
+
+/// A rank is given more time than silence otherwise has: by an open section, on its own request, or by a limit of the phase
+/// that it is in. Those that wait for it are no hang meanwhile.
+#[must_use]
+pub fn has_leave(spec: &HangSpec, sample: &Sample, silent_ms: u64) -> bool {
+    let timed = |section: &Section| section.timeout_ms.is_some() || spec.phases.contains_key(&section.name);
+    let phase = spec.phases.get(phase_name(sample.phase)).is_some_and(|ms| *ms > silent_ms);
+    phase || sample.extend_ms > 0 || sample.sections.iter().any(timed)
 }
 
 /// What was asked for at this place: by its name, for all phases of a step, or for everything.

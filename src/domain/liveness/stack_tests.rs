@@ -66,7 +66,7 @@ fn the_main_thread_of_what_every_python_writes() {
         ),
     ];
     for (text, wanted) in table {
-        let stack = inside(text.as_bytes()).unwrap_or_else(|| panic!("{text}"));
+        let stack = inside(text.as_bytes()).unwrap();
         assert_eq!(places(&stack), *wanted, "{text}");
         assert_eq!(stack.seen, Seen::Inside);
         assert!(stack.text.starts_with(text.lines().next().unwrap()), "{}", stack.text);

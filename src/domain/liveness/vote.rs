@@ -11,6 +11,9 @@ use super::super::ids::{NodeName, Rank};
 use super::evidence::{Frame, RankEvidence, Seen};
 use super::limits::phase_name;
 
+/// The cause in a verdict about ranks that do not advance.
+pub const HANG: &str = "hang";
+
 /// What is known of one rank of the world.
 #[derive(Clone, Copy, Debug)]
 pub struct Vote<'a> {
@@ -96,7 +99,9 @@ struct Judged<'a> {
 }
 
 /// CPU time of so many hundredths of the time between two looks burns.
-const BURNS: u64 = 80;
+const BURNS: u64 = 75;
+/// One that is found running twice burns it, too, if it gets so many hundredths.
+const GETS: u64 = 5;
 /// More bytes between two looks are traffic; stacks that are written for us are less.
 const TRAFFIC: u64 = 256 << 10;
 /// Two looks that are closer tell nothing of CPU time, in milliseconds.
@@ -112,16 +117,19 @@ pub fn judge(votes: &[Vote<'_>], all: bool) -> Finding {
     };
     let stopped = of(|doing| matches!(doing, Doing::Stopped));
     let stuck = of(|doing| matches!(doing, Doing::Uninterruptible(_)));
+    // Where all read, one that is met in the middle of it is no other than the rest.
+    let others = judged.iter().any(|j| !reads(&j.doing));
+    let is_stuck = !stuck.is_empty() && others;
     let mut finding = if !stopped.is_empty() {
         blamed(&judged, &stopped, Class::Stopped, Confidence::High)
-    } else if !stuck.is_empty() && stuck.len() < judged.len() {
+    } else if is_stuck {
         blamed(&judged, &stuck, Class::Stuck, Confidence::High)
     } else if !all {
         return Finding::default();
     } else {
         by_stacks(&judged)
     };
-    finding.decisive = !stopped.is_empty() || (!stuck.is_empty() && stuck.len() < judged.len());
+    finding.decisive = !stopped.is_empty() || is_stuck;
     finding.corroborated |= finding.decisive;
     finding.spared = spared(votes);
     finding
@@ -161,8 +169,10 @@ fn doing(evidence: &RankEvidence) -> Doing {
         return Doing::Collective(collective_name(frames, collective), user);
     }
     let cpu = after.cpu_ms.saturating_sub(before.cpu_ms);
-    let burns =
-        evidence.between_ms >= SHORT && cpu.saturating_mul(100) >= evidence.between_ms.saturating_mul(BURNS);
+    let share = cpu.saturating_mul(100).checked_div(evidence.between_ms).unwrap_or(0);
+    // On a busy machine it may get little, but it always wants more.
+    let wants = before.state == Some('R') && after.state == Some('R') && share >= GETS;
+    let burns = evidence.between_ms >= SHORT && (share >= BURNS || wants);
     let asked = evidence.sample.as_ref().is_some_and(|sample| sample.stack_signal.is_some());
     if burns && frames.is_empty() && asked {
         return Doing::HoldsInterpreter;
@@ -306,14 +316,16 @@ impl Class {
     }
 }
 
+/// It waits for a file system, or for the other end of a pipe.
+fn reads(doing: &Doing) -> bool {
+    matches!(doing, Doing::InputOutput(_) | Doing::Uninterruptible(_))
+}
+
 fn by_stacks(judged: &[Judged<'_>]) -> Finding {
     let waits = |j: &&Judged<'_>| matches!(j.doing, Doing::Collective(..));
     let waiting: Vec<&Judged<'_>> = judged.iter().filter(waits).collect();
     let outside: Vec<&Judged<'_>> = judged.iter().filter(|j| !waits(j)).collect();
-    let reads = |j: &&Judged<'_>| {
-        matches!(&j.doing, Doing::InputOutput(_)) || matches!(&j.doing, Doing::Uninterruptible(_))
-    };
-    if judged.len() > 1 && judged.iter().all(|j| reads(&j)) {
+    if judged.len() > 1 && judged.iter().all(|j| reads(&j.doing)) {
         return storage(judged);
     }
     if !waiting.is_empty() && !outside.is_empty() && outside.len() <= waiting.len() {
@@ -387,7 +399,7 @@ fn storage(judged: &[Judged<'_>]) -> Finding {
     let sentence = format!("all {} ranks wait for a file system{place}; no node is to blame", judged.len());
     let verdict = Verdict {
         owner: Owner::Storage,
-        cause: "hang".to_owned(),
+        cause: HANG.to_owned(),
         confidence: Confidence::Medium,
         fingerprint: format!("hang {}", Class::Storage.word()),
         reasons: vec![sentence],
@@ -408,7 +420,7 @@ fn nobody(judged: &[Judged<'_>]) -> Finding {
         (None, n) => format!("nothing tells which of the {n} ranks holds up the others"),
     };
     let verdict = Verdict {
-        cause: "hang".to_owned(),
+        cause: HANG.to_owned(),
         fingerprint: format!("hang {}", Class::Unknown.word()),
         reasons: vec![sentence],
         ..Verdict::default()
@@ -497,7 +509,7 @@ fn blamed(judged: &[Judged<'_>], culprits: &[&Judged<'_>], class: Class, confide
     });
     let verdict = Verdict {
         owner,
-        cause: "hang".to_owned(),
+        cause: HANG.to_owned(),
         culprits: culprits.iter().map(|j| (j.vote.rank, j.vote.node.clone())).collect(),
         confidence,
         fingerprint: format!("hang {} {place}", class.word()).trim_end().to_owned(),

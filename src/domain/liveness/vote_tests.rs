@@ -78,6 +78,7 @@ fn with(mut evidence: RankEvidence, change: impl FnOnce(&mut RankEvidence)) -> R
 /// What was collected, who is named, the owner, the sentence, whether it is decisive, whether it is enough.
 type Row = (&'static str, Vec<RankEvidence>, &'static [u32], Owner, &'static str, bool, bool);
 
+#[allow(clippy::too_many_lines)] // A table.
 fn rows() -> Vec<Row> {
     let barrier =
         |line: u32| rank('S', 0, &["/home/u/sync.py:5 barrier", &format!("/home/u/train.py:{line} main")]);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::board::{Phase, Sample};
+use super::super::board::{Feeder, Phase, Sample};
 use super::super::ids::LocalRank;
 use super::super::time::BootTime;
 use super::limits::{HangSpec, Learned, Limit, Pause, Place, Sketch, limit};
@@ -68,6 +68,8 @@ pub struct RankProgress {
     pub phase: Phase,
     /// Since its page changed, in milliseconds.
     pub age_ms: u64,
+    /// Who feeds its page.
+    pub feeder: Feeder,
 }
 
 /// What one look brought.
@@ -237,8 +239,8 @@ impl Watch {
             if let Some(sample) = &seen.sample {
                 seen.news = false;
                 let age_ms = self.ran.saturating_sub(seen.since);
-                let (step, phase) = (sample.step, sample.phase);
-                progress.push(RankProgress { local_rank: *local_rank, step, phase, age_ms });
+                let (step, phase, feeder) = (sample.step, sample.phase, sample.feeder);
+                progress.push(RankProgress { local_rank: *local_rank, step, phase, age_ms, feeder });
             }
         }
         if !progress.is_empty() {
@@ -326,7 +328,7 @@ impl Seen {
         }
         let (last, Due { place, limit, section, .. }, silent_ms) = worst?;
         // What was not enough to end the world is looked at again.
-        let due = |at: u64| !limit.explicit && ran.saturating_sub(at) >= limit.look_ms;
+        let due = |at: u64| ran.saturating_sub(at) >= limit.look_ms;
         let news = if last { self.told.last.is_none_or(due) } else { !self.told.looked };
         if !news {
             return None;

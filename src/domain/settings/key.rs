@@ -55,6 +55,8 @@ pub enum Key {
     JoinTimeout,
     /// With MIN:MAX: how long MIN nodes wait for more.
     LastCall,
+    /// How long is waited before a restart after the second failure at one point.
+    RestartBackoff,
     /// How long a run goes on without its store.
     StoreTimeout,
     /// How long ranks may run without a word from the coordinator.
@@ -109,7 +111,7 @@ pub enum Key {
 
 impl Key {
     /// All of them, in the order in which they are shown.
-    pub const ALL: [Self; 50] = [
+    pub const ALL: [Self; 51] = [
         Self::RunId,
         Self::RunDir,
         Self::Standalone,
@@ -136,6 +138,7 @@ impl Key {
         Self::JoinTimeout,
         Self::LastCall,
         Self::StoreTimeout,
+        Self::RestartBackoff,
         Self::HeartbeatTimeout,
         Self::PhaseTimeout,
         Self::HangAction,
@@ -192,6 +195,7 @@ impl Key {
             Self::JoinTimeout => "join-timeout",
             Self::LastCall => "last-call",
             Self::StoreTimeout => "store-timeout",
+            Self::RestartBackoff => "restart-backoff",
             Self::Grant => "grant",
             Self::HealthCmd => "health-cmd",
             Self::HealthTimeout => "health-timeout",
@@ -251,6 +255,7 @@ impl Key {
             Self::JoinTimeout => &[env::RELIGHT_JOIN_TIMEOUT],
             Self::LastCall => &[env::RELIGHT_LAST_CALL],
             Self::StoreTimeout => &[env::RELIGHT_STORE_TIMEOUT],
+            Self::RestartBackoff => &[env::RELIGHT_RESTART_BACKOFF],
             Self::Grant => &[env::RELIGHT_GRANT],
             Self::HealthCmd => &[env::RELIGHT_HEALTH_CMD],
             Self::HealthTimeout => &[env::RELIGHT_HEALTH_TIMEOUT],

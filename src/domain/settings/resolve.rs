@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::advice::bad_hint;
 use super::args::{Args, Facts};
 use super::direct::Meeting;
 use super::file::ConfigFile;
@@ -23,7 +24,6 @@ use crate::domain::slurm_env::{Form, SlurmPlace};
 use crate::domain::spec::{
     GrantMode, LaunchPlace, NodeSpec, Numbers, NumbersError, ProgramKind, RunSpec, StoreHost,
 };
-use crate::domain::suggest::closest;
 
 /// Where a faulty value was written, with its spelling there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,37 +83,6 @@ impl SettingsError {
     }
 }
 
-fn bad_hint(place: &Place, problem: &ValueProblem) -> Option<String> {
-    let meant = |words: &[&'static str]| {
-        closest(&place.typed, words.iter().copied()).map(|word| format!("did you mean '{word}'?"))
-    };
-    match problem {
-        ValueProblem::NotNproc => meant(&["auto", "gpu", "cpu", "xpu"]),
-        ValueProblem::NotNuma => meant(&["node", "socket", "exclusive", "core-complex"]),
-        ValueProblem::NotBackend => meant(&["static", "c10d"]),
-        ValueProblem::SeveralNodes => Some(
-            "in a job of Slurm nothing more is needed; elsewhere say where the machines meet: --master-addr HOST and a \
-             --node-rank for each, or --rdzv-backend c10d --rdzv-endpoint HOST:PORT"
-                .to_owned(),
-        ),
-        ValueProblem::NoSecret => Some(
-            "give each machine a copy of one secret: (umask 077; head -c 32 /dev/urandom | base64 > secret), then \
-             --secret-file secret; on a network of your own alone: --insecure"
-                .to_owned(),
-        ),
-        ValueProblem::SharedPort => Some("choose one, such as 29500".to_owned()),
-        ValueProblem::NotGrant => meant(&["auto", "lease"]),
-        ValueProblem::NotStoreHost => meant(&["agent", "rank0"]),
-        ValueProblem::NotOneOf(_) if place.key == Key::SlurmEnv => meant(&["task", "hide", "keep"]),
-        ValueProblem::NotOneOf(_) if place.key == Key::HangAction => meant(&["restart", "warn", "stop", "off"]),
-        ValueProblem::NotOneOf(_) if place.key == Key::HeartbeatHooks => meant(&["on", "off"]),
-        ValueProblem::NotOneOf(_) => meant(&["all", "own"]),
-        ValueProblem::NoGpu => Some("auto takes GPUs where there are any and CPUs elsewhere".to_owned()),
-        ValueProblem::NotANumber if place.key == Key::MaxRestarts => meant(&["unlimited"]),
-        _ => None,
-    }
-}
-
 /// Every setting of a run with its origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -159,6 +128,8 @@ pub struct Settings {
     pub join_timeout_ms: Value<u64>,
     /// With MIN:MAX: how long MIN nodes wait for more, in milliseconds.
     pub last_call_ms: Value<u64>,
+    /// The first pause before a restart after failures at one point, in milliseconds.
+    pub backoff_ms: Value<u64>,
     /// How long a run goes on without its store, in milliseconds.
     pub store_timeout_ms: Value<u64>,
     /// How long ranks may run without a word from the coordinator.
@@ -407,6 +378,7 @@ impl Settings {
             last_call_ms: layers.get(Key::LastCall, value::duration_ms, || {
                 by_conf(hints.conf.value.last_call_ms, numbers.last_call_ms)
             })?,
+            backoff_ms: layers.get(Key::RestartBackoff, value::duration_ms, || (numbers.backoff_ms, ""))?,
             store_timeout_ms: layers
                 .get(Key::StoreTimeout, value::duration_at_least_1ms, || (numbers.store_timeout_ms, ""))?,
             grant: layers.get(Key::Grant, value::grant, || (GrantMode::Auto, ""))?,
@@ -446,6 +418,7 @@ impl Settings {
             join_timeout_ms: self.join_timeout_ms.value,
             last_call_ms: self.last_call_ms.value,
             store_timeout_ms: self.store_timeout_ms.value,
+            backoff_ms: self.backoff_ms.value,
             grant: self.grant.value,
             ..Numbers::default()
         }

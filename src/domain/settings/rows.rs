@@ -19,6 +19,7 @@ pub struct Row {
 impl Settings {
     /// Every setting for people, in the order of [`Key::ALL`].
     #[must_use]
+    #[allow(clippy::too_many_lines)] // One arm a setting.
     pub fn rows(&self) -> Vec<Row> {
         let seconds =
             |ms: u64| if ms.is_multiple_of(1000) { (ms / 1000).to_string() } else { format!("{ms}ms") };
@@ -57,6 +58,7 @@ impl Settings {
                 }
                 Key::LostAfter => (Some(seconds(self.lost_ms.value)), &self.lost_ms.origin),
                 Key::JoinTimeout => (Some(seconds(self.join_timeout_ms.value)), &self.join_timeout_ms.origin),
+                Key::RestartBackoff => (Some(seconds(self.backoff_ms.value)), &self.backoff_ms.origin),
                 Key::StoreTimeout => {
                     (Some(seconds(self.store_timeout_ms.value)), &self.store_timeout_ms.origin)
                 }

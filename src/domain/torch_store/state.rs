@@ -52,6 +52,20 @@ struct Client {
     ticket: u64,
 }
 
+impl Client {
+    /// The request that these bytes are; `None`: the word with which a connection may begin.
+    fn hears<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Request<'a>>, Fault> {
+        let unknown = Fault::unknown(bytes.first().copied().unwrap_or_default());
+        let is_first = self.dialect.is_none();
+        let dialect = self.dialect.or_else(|| Dialect::of(bytes)).ok_or(unknown)?;
+        self.dialect = Some(dialect);
+        if is_first && dialect == Dialect::Validated {
+            return Ok(None);
+        }
+        Request::read(bytes, dialect).map(Some).ok_or(unknown)
+    }
+}
+
 /// The store of one attempt.
 #[derive(Debug)]
 pub struct Store {
@@ -138,20 +152,9 @@ impl Store {
     ) -> Result<(), Fault> {
         let client = self.clients.get_mut(conn.0 as usize).filter(|client| client.open);
         let client = client.ok_or(Fault::Stranger)?;
-        let first = request.first().copied().unwrap_or_default();
-        let dialect = match client.dialect {
-            Some(dialect) => dialect,
-            None => {
-                let dialect = Dialect::of(request).ok_or(Fault::unknown(first))?;
-                client.dialect = Some(dialect);
-                if dialect == Dialect::Validated {
-                    return Ok(());
-                }
-                dialect
-            }
-        };
-        match Request::read(request, dialect).ok_or(Fault::unknown(first))? {
-            Request::Validate { .. } => return Err(Fault::unknown(first)),
+        let Some(request) = client.hears(request)? else { return Ok(()) };
+        match request {
+            Request::Validate { .. } => return Err(Fault::Unknown(0)),
             Request::Set { key, value } => {
                 self.seen.set(key);
                 self.set(key, value, out)?;

@@ -56,6 +56,8 @@ fn seeds() -> Vec<Vec<u8>> {
         max_restarts: Some(1),
         incident: Some(0),
         waiting: None,
+        paused: false,
+        without_progress: 0,
         nodes: vec![],
         agent_process: None,
         rank_processes: vec![],

@@ -1,5 +1,5 @@
 //! Seeds of worlds that are too large for lists of every node: what agents are told is written and read as on the wire.
-#![allow(clippy::disallowed_methods, reason = "a test, outside `domain`")]
+#![allow(clippy::disallowed_methods, clippy::print_stdout, reason = "a test, outside `domain`")]
 
 use purity::domain::mutant::Mutants;
 use purity::domain::wire::ToAgent;

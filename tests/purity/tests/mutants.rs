@@ -43,4 +43,7 @@ mutants! {
     below_min: BelowMin, "never_below_min";
     grow_at_once: GrowAtOnce, "no_restart_to_grow";
     no_last_call: NoLastCall, "last_call_is_kept";
+    no_breaker: NoBreaker, "no_eviction_beyond_the_breaker";
+    evicted_returns: EvictedReturns, "evicted_stays_out";
+    stop_despite_progress: StopDespiteProgress, "progress_is_not_stopped";
 }

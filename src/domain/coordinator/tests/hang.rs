@@ -114,6 +114,7 @@ impl Bed {
                 step: Some(7_100),
                 phase: RankPhase::Step,
                 age_ms,
+                feeder: Feeder::Client,
             };
             let ranks = (0..8).map(of).collect();
             self.says(node, node, CoordinatorMsg::Progress { attempt, ranks, learned: None });
@@ -150,12 +151,15 @@ fn a_hang_is_named_and_the_world_starts_again() {
     bed.rank_11_is_outside(62_000);
     bed.all_stop(&[]);
     bed.all_start();
-    insta::assert_snapshot!(bed.console().join("\n"), @r"
-    relight: T no rank has advanced for 62 s (usual step 1.8 s); collecting stacks
-    relight: T 31 ranks wait in all_reduce; rank 11 (n02) is outside it, in dataset.py:88 parse()   -> stacks: /incidents/0000
-    relight: T restarting (change: --hang-action, --heartbeat-timeout)
-    relight: T attempt 1 running; lost 0 s     details: relight why r
-    ");
+    assert_eq!(
+        bed.console(),
+        [
+            "relight: T no rank has advanced for 62 s (usual step 1.8 s); collecting stacks",
+            "relight: T 31 ranks wait in all_reduce; rank 11 (n02) is outside it, in dataset.py:88 parse()   -> stacks: /incidents/0000",
+            "relight: T restarting (change: --hang-action, --heartbeat-timeout)",
+            "relight: T attempt 1 running; lost 0 s     details: relight why r",
+        ]
+    );
     let record = bed.attempts().pop().unwrap().clone();
     let broke = cause(&record);
     let first = broke.first_failure.clone().unwrap();
@@ -285,10 +289,13 @@ fn actions() {
         });
         assert_eq!(end, (action == HangAction::Stop).then_some((Outcome::Failed, 1)));
         if action == HangAction::Warn {
-            insta::assert_snapshot!(bed.console().join("\n"), @r"
-            relight: T rank 16 (n03) has not advanced for 5 s (step), limit 5 s; collecting stacks
-            relight: T 31 ranks wait in all_reduce; rank 11 (n02) is outside it, in dataset.py:88 parse(); nothing is done (--hang-action warn)   -> stacks: /incidents/look-00
-            ");
+            assert_eq!(
+                bed.console(),
+                [
+                    "relight: T rank 16 (n03) has not advanced for 5 s (step), limit 5 s; collecting stacks",
+                    "relight: T 31 ranks wait in all_reduce; rank 11 (n02) is outside it, in dataset.py:88 parse(); nothing is done (--hang-action warn)   -> stacks: /incidents/look-00",
+                ]
+            );
         }
     }
 }
@@ -378,8 +385,13 @@ fn where_ranks_are() {
     let mut bed = Bed::watched(learned());
     bed.progress(0);
     let attempt = bed.attempt();
-    let ranks =
-        vec![RankProgress { local_rank: LocalRank(1), step: Some(7_090), phase: RankPhase::Data, age_ms: 0 }];
+    let ranks = vec![RankProgress {
+        local_rank: LocalRank(1),
+        step: Some(7_090),
+        phase: RankPhase::Data,
+        age_ms: 0,
+        feeder: Feeder::Client,
+    }];
     bed.says(2, 2, CoordinatorMsg::Progress { attempt, ranks, learned: None });
     let states = bed.machine.rank_states();
     assert_eq!(states.len(), 32);

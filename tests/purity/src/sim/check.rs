@@ -38,6 +38,7 @@ impl fmt::Display for Violation {
 
 #[derive(Debug, Default)]
 pub(super) struct Check {
+    pub(super) policy: super::policy::Seen,
     pub(super) violation: Option<Violation>,
     /// Ranks that ended by themselves or could not be started.
     pub(super) failed: BTreeSet<(Attempt, Rank)>,
@@ -59,7 +60,7 @@ pub(super) struct Check {
     /// The first world of the newest launch is written.
     begun: bool,
     /// Attempts of which ranks were lost otherwise than by our order.
-    disturbed: BTreeSet<Attempt>,
+    pub(super) disturbed: BTreeSet<Attempt>,
 }
 
 impl Check {
@@ -218,6 +219,7 @@ impl World {
         if record.why.iter().all(String::is_empty) {
             self.fail("every_record_says_why", format!("record {seq}"));
         }
+        self.check_policy(record);
         match &record.body {
             Body::Attempt(body) => {
                 self.counters.attempts += 1;
@@ -324,7 +326,9 @@ impl World {
             }
             Cause::Start => {
                 let waited = self.now.saturating_sub(self.launched_at) + DRIFT;
-                let all = (0..self.nodes.len()).all(|i| self.check.came.contains(&Self::name(i)));
+                let all = (0..self.nodes.len())
+                    .map(Self::name)
+                    .all(|n| self.check.came.contains(&n) || self.check.policy.was_out(&n));
                 let full = now == spec.max_nodes as usize;
                 if !full && !all && waited < self.scenario.last_call * MS {
                     let detail = format!("record {seq}: {now} nodes after {} ms", waited / MS);
@@ -403,7 +407,10 @@ impl World {
     pub(super) fn check_exit(&mut self, node: usize, code: u8) {
         let end = self.store.ledgers.last().and_then(|l| l.end()).map(|e| e.code);
         let signal = self.nodes[node].stop_signal.map(|no| 128 + no);
-        let fits = code == 1 || Some(code) == signal || Some(code) == end || Some(code) == self.check.told;
+        // A node that was taken out ends by itself.
+        let out = code == 0 && self.check.policy.was_out(&Self::name(node));
+        let fits =
+            out || code == 1 || Some(code) == signal || Some(code) == end || Some(code) == self.check.told;
         if !fits {
             let detail = format!("n{node} ends with {code}; journal {end:?}, told {:?}", self.check.told);
             self.fail("exit_code_agrees", detail);

@@ -124,6 +124,8 @@ counters! {
     stopped,
     /// Agents that gave up looking for a coordinator.
     orphans,
+    /// Nodes that were taken out.
+    evicted,
 }
 
 impl fmt::Display for Counters {

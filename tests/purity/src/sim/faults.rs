@@ -90,6 +90,8 @@ pub enum What {
     Reset,
     /// A rank is stopped and stays so.
     Hang,
+    /// Ranks ask for their node to be taken out.
+    Leave,
     /// Many messages are lost, doubled and late for so long.
     Storm {
         /// How long, ms.
@@ -219,6 +221,13 @@ impl Scenario {
             for _ in 0..rng.range(1, 3) {
                 let (at, node) = (rng.range(5_000, LAST_FAULT), Self::node(&mut rng, count));
                 faults.push(Fault { at, node, what: What::Hang });
+            }
+            faults.sort_by_key(|f| (f.at, f.node));
+        }
+        if rng.chance(200) {
+            for _ in 0..rng.range(1, 6) {
+                let (at, node) = (rng.range(5_000, LAST_FAULT), Self::node(&mut rng, count));
+                faults.push(Fault { at, node, what: What::Leave });
             }
             faults.sort_by_key(|f| (f.at, f.node));
         }
@@ -376,6 +385,7 @@ impl fmt::Display for Fault {
             }
             What::Reset => f.write_str("reset"),
             What::Hang => f.write_str("hang"),
+            What::Leave => f.write_str("leave"),
             What::Storm { ms } => write!(f, "storm {ms}"),
             What::Stubborn { ms } => write!(f, "stubborn {ms}"),
         }
@@ -430,6 +440,7 @@ impl FromStr for Fault {
             }
             "reset" => What::Reset,
             "hang" => What::Hang,
+            "leave" => What::Leave,
             "storm" => What::Storm { ms: number(5)? },
             "stubborn" => What::Stubborn { ms: number(5)? },
             _ => return Err(bad()),

@@ -22,7 +22,7 @@ pub(super) type Stopped = BTreeMap<Attempt, (Ns, Rank)>;
 impl World {
     /// Pages are looked at in this scenario.
     pub(super) fn looks(&self) -> bool {
-        self.scenario.faults.iter().any(|fault| fault.what == What::Hang)
+        self.scenario.faults.iter().any(|fault| matches!(fault.what, What::Hang | What::Leave))
     }
 
     pub(super) fn hang_spec(&self) -> HangSpec {
@@ -54,7 +54,7 @@ impl World {
             extend_ms: 0,
             collective_timeout_ms: None,
             stack_signal: None,
-            request: None,
+            request: self.request(node, attempt),
         })
     }
 

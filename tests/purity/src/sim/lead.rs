@@ -175,6 +175,8 @@ impl World {
         if stale {
             return self.stale_to_coordinator(node, from, frame);
         }
+        self.told(node, &frame.msg);
+        let Some(lead) = self.lead_mut(node) else { return };
         let (incarnation, n) = (frame.incarnation, frame.n);
         if let Some(entry) = lead.admitted.get_mut(&from)
             && entry.0 == incarnation
@@ -324,7 +326,11 @@ impl World {
                 let took = self.rng.range(1, 5) * MS;
                 self.task(node, took, Thread::Control, Task::Coordinator(Event::Probed { name, won }));
             }
-            Effect::Report(_) | Effect::Collected(_) | Effect::Supervisor(ToSupervisor::Finish { .. }) => {}
+            Effect::Seek(ask) => self.seek(node, ask),
+            Effect::Report(_)
+            | Effect::Answer { .. }
+            | Effect::Collected(_)
+            | Effect::Supervisor(ToSupervisor::Finish { .. }) => {}
             Effect::Over { code } => {
                 if let Some(lead) = self.lead_mut(node) {
                     lead.over = true;

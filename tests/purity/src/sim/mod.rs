@@ -12,6 +12,7 @@ mod hang;
 mod lead;
 mod net;
 mod node;
+mod policy;
 mod rng;
 mod store;
 mod world;

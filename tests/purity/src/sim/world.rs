@@ -115,6 +115,8 @@ pub(super) struct World {
     pub(super) net: Net,
     pub(super) store: Store,
     pub(super) check: Check,
+    /// Nodes whose ranks ask to be taken out.
+    pub(super) asking: std::collections::BTreeSet<(usize, Attempt)>,
     /// Probes that were made.
     pub(super) probes: std::collections::BTreeSet<String>,
     pub(super) counters: Counters,
@@ -136,6 +138,7 @@ impl World {
             net: Net::new(scenario.nodes.len()),
             store: Store::default(),
             check: Check::default(),
+            asking: std::collections::BTreeSet::new(),
             probes: std::collections::BTreeSet::new(),
             counters: Counters::default(),
             nodes,
@@ -179,6 +182,7 @@ impl World {
                 join_timeout_ms: 30_000,
                 leave_ms: 5_000,
                 last_call_ms: self.scenario.last_call,
+                backoff_ms: 200,
                 ..Numbers::default()
             },
             hang: self.hang_spec(),
@@ -351,6 +355,7 @@ impl World {
             What::Store { kind, .. } => self.store.faults.push(kind),
             What::Reset => self.reset(node),
             What::Hang => self.hang_rank(node),
+            What::Leave => self.ask_to_leave(node),
             What::Storm { .. } => self.net.storms += 1,
             What::Stubborn { .. } => self.nodes[node].stubborn += 1,
         }
