@@ -51,6 +51,16 @@ pub(super) struct Acting {
 }
 
 impl Acting {
+    /// Something is being found out, and the verdict waits for it.
+    pub(super) fn seeks(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// What was being found out was about a world that another one has followed.
+    pub(super) fn forget(&mut self) {
+        self.held = None;
+    }
+
     /// How far the ranks of this attempt came; forgotten here.
     pub(super) fn take_reached(&mut self, attempt: Attempt, now: Now) -> Reached {
         let mut reached = std::mem::take(&mut self.reached);

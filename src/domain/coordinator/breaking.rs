@@ -158,6 +158,7 @@ impl Coordinator {
         if let Some(old) = self.breaking.take() {
             self.settling.push(old);
         }
+        self.acting.forget();
         self.broken = Some(attempt);
         let incident = self.next_incident;
         self.next_incident = incident.saturating_add(1);
@@ -535,6 +536,7 @@ impl Coordinator {
         let settle = Duration::from_millis(self.config.spec.numbers.settle_ms);
         let due = |b: &mut Breaking| !b.open && b.stopped.is_some() && now.boot.since(b.since) >= settle;
         if self.append.is_none()
+            && !self.acting.seeks()
             && let Some(broke) = self.breaking.take_if(due)
         {
             self.settling.push(broke);

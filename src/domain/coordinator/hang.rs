@@ -344,7 +344,10 @@ impl Coordinator {
         }
         let Some(look) = self.hang.look.take() else { return };
         let kills = self.ends_world(&look, &finding);
-        let sentence = finding.verdict.reasons.first().cloned().unwrap_or_default();
+        let mut sentence = finding.verdict.reasons.first().cloned().unwrap_or_default();
+        if !finding.decisive {
+            sentence.push_str(&unanswered(&look));
+        }
         let incident = kills.then_some(self.next_incident);
         let dir = match incident {
             Some(incident) => format!("incidents/{incident:04}"),
@@ -508,4 +511,15 @@ impl Coordinator {
 /// Which of two silences says more.
 fn weight(silence: &Silence) -> (bool, bool, bool) {
     (silence.last && silence.explicit, silence.last, silence.kills)
+}
+
+/// Nodes that said nothing of their ranks in time: who holds up the others may be one of those.
+fn unanswered(look: &Look) -> String {
+    const NAMED: usize = 3;
+    let names: Vec<&str> = look.asked.iter().take(NAMED).map(NodeName::as_str).collect();
+    match look.asked.len() {
+        0 => String::new(),
+        n if n > NAMED => format!("; {} and {} more nodes did not answer", names.join(", "), n - NAMED),
+        _ => format!("; {} did not answer", names.join(", ")),
+    }
 }

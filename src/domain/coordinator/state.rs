@@ -539,6 +539,7 @@ impl Coordinator {
         }
         if self.phase == Phase::Gathering
             && self.append.is_none()
+            && !self.acting.seeks()
             && let Some(Breaking { since, stopped: Some(_), .. }) = self.breaking
         {
             at = earlier(at, Some(since.after(ms(numbers.settle_ms))));

@@ -182,7 +182,9 @@ impl World {
             && entry.0 == incarnation
         {
             // A refused join leaves no trace.
-            if !join || !matches!(lead.coordinator.phase(), Phase::Closed { .. }) {
+            let refused = matches!(lead.coordinator.phase(), Phase::Closed { .. })
+                || lead.coordinator.ledger().is_evicted(&from);
+            if !join || !refused {
                 entry.1 = Some(entry.1.map_or(n, |old| old.max(n)));
             }
         } else if join && lead.term.is_some() {
@@ -216,10 +218,14 @@ impl World {
         let text = format!("{from}: {frame:?}");
         let mut out = Outbox::default();
         lead.coordinator.handle(now, Event::Recv { from, frame }, &mut out);
-        let changed = format!("{:?}", lead.coordinator) != before;
+        let after = format!("{:?}", lead.coordinator);
         let effects = out.take_effects();
         self.notes(node, out.take_notes());
-        if changed || !effects.is_empty() {
+        if after != before || !effects.is_empty() {
+            // From a little before the first place where they differ.
+            let same = before.bytes().zip(after.bytes()).take_while(|(a, b)| a == b).count();
+            let part = |text: &str| text.chars().skip(same.saturating_sub(60)).take(160).collect::<String>();
+            let text = format!("{text}: {} -> {}", part(&before), part(&after));
             self.check.fail("stale_changes_nothing", self.now, format!("{text}: {effects:?}"));
         }
     }
