@@ -18,6 +18,7 @@ use crate::domain::exit_code::{self, Outcome};
 use crate::domain::settings::{AgentConfig, NodeContext, Origin, Value};
 use crate::domain::spec::LaunchPlace;
 use crate::guardian::{self, GuardianConfig};
+use crate::ipc::board;
 use crate::logs::spec::LogSpec;
 use crate::node::{self, Boot};
 use crate::sys::capability::Capabilities;
@@ -99,6 +100,7 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
         output::complain(&format!("relight: {refused}\n"));
     }
     context.private_dir = private;
+    let places = board::places(&context.private_dir);
     let caps = Capabilities::forced(&context.fallbacks);
     let numbers = crate::domain::guardian::Numbers::of(&config.spec);
     // The agent's own environment: only what its clock needs. What ranks inherit is in its configuration.
@@ -115,7 +117,9 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
         numbers,
         say: Box::new(|said| output::complain(&format!("relight: {said}\n"))),
     };
-    process::exit_now(guardian::run(guardian))
+    let code = guardian::run(guardian);
+    board::tidy(&places);
+    process::exit_now(code)
 }
 
 /// A plain line of srun can end everybody with one node: whether it does cannot be seen from here, so it is said.

@@ -186,6 +186,7 @@ mod tests {
           state     runs (for 22 s)
           attempt   1: 8 ranks on 2 nodes
           restarts  1 of 3
+          spares    1
           leader    n01 (pid 3999, term 0)
           node      n03: spare
           command   relight run train.py

@@ -344,6 +344,7 @@ mod tests {
           process   pid 4005, local rank 1 on n02
           ran       39 s
           verdict   settled: the first to fail
+          reached   no step is known; progress is unknown
           victims   ranks 0, 1, 2, 3, 6, 7: stopped by relight; rank 4: ended with exit code 1
           decision  restart on the same nodes (counts against --max-restarts)
           why       restart 1 of 1; all exits are in

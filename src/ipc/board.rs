@@ -110,6 +110,24 @@ impl Drop for Home {
     }
 }
 
+/// Where folders of agents are, best first: in memory, and where containers see it, too.
+#[must_use]
+pub fn places(private_dir: &Path) -> Vec<PathBuf> {
+    let mut all = dirs::candidates(None);
+    all.truncate(1);
+    all.push(private_dir.to_owned());
+    all
+}
+
+/// Removes what agents that are gone have left in these places: who was killed left its folder.
+pub fn tidy(places: &[PathBuf]) {
+    for place in places.iter().filter(|place| place.is_dir()) {
+        if dirs::make_private(place).is_ok() {
+            sweep(place);
+        }
+    }
+}
+
 /// Removes the folders of agents that are gone, in whatever container they were.
 fn sweep(parent: &Path) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {

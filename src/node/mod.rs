@@ -39,13 +39,13 @@ use workers::Ends;
 
 use crate::agent::driver::Input;
 use crate::agent::processes::{self, Config, ProcessEvent, ProcessThread};
-use crate::ipc::board::Home;
+use crate::ipc::board::{self, Home};
 use crate::sys::capability::Capabilities;
 use crate::sys::lock::LockShare;
 use crate::sys::memexec::{Image, name_thread};
 use crate::sys::page::Page;
 use crate::sys::seqpacket::Packets;
-use crate::sys::{dirs, inherited, memfd, process};
+use crate::sys::{inherited, memfd, process};
 
 /// The numbers under which the guardian leaves descriptors to its agent.
 pub use crate::guardian::fds;
@@ -110,11 +110,7 @@ pub fn agent_main() -> Result<std::convert::Infallible, AgentError> {
     let noted = ends.clone();
     let lock = inheritance._lock.as_ref().and_then(|lock| lock.again().ok());
     let context = &inheritance.boot.context;
-    // In memory, and where containers see it, too.
-    let mut candidates = dirs::candidates(None);
-    candidates.truncate(1);
-    candidates.push(context.private_dir.clone());
-    let (home, pages) = match Home::make(&candidates, &context.run_dir) {
+    let (home, pages) = match Home::make(&board::places(&context.private_dir), &context.run_dir) {
         Ok(home) => (Ok(home.paths().clone()), Some(home)),
         Err(error) => (Err(error), None),
     };

@@ -121,7 +121,7 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
         "--log-line-prefix-template",
         "-t 3 --log-line-prefix-template ${hostname}/${rank}: --no-python ls no-such-file",
         &[],
-        Runs(1, "node1/1:ls: "),
+        Runs(93, "node1/1:ls: "),
     ),
     (
         "--log-line-prefix-template",

@@ -46,11 +46,11 @@ fn a_program_that_hangs_crashes_or_talks_nonsense_takes_nobody_out() {
     );
 }
 
-/// Scenario 55: of three nodes two.
+/// Scenario 55: of three nodes two; the third may come later.
 #[test]
 fn a_program_that_says_no_almost_everywhere_blames_nobody() {
     let bad = "test \"$SLURMD_NODENAME\" = n3 || { echo 'ERROR: no license'; exit 1; }";
     let (nodes, said) = run(&["--health-cmd", bad]);
     assert_eq!(nodes, ["n1", "n2"], "{said}");
-    assert!(said.contains("2 of 3 nodes fail a check together (n1 and n2): none is blamed"), "{said}");
+    assert!(said.contains("nodes fail a check together (n1 and n2): none is blamed"), "{said}");
 }

@@ -503,6 +503,11 @@ impl Agent {
             if let Some(team) = &self.team {
                 out.note(Note::GrantOver { attempt: team.attempt });
             }
+            // From then on the guardian killed them, whatever grant we have by the time we hear of it.
+            let over = self.grant;
+            for local in self.team.iter_mut().flat_map(|team| team.ranks.values_mut()) {
+                local.asked = Some(local.asked.map_or(over, |asked| asked.min(over)));
+            }
             self.sweep(now, Goal::Stop, out);
         }
     }

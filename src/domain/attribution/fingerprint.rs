@@ -9,9 +9,9 @@ pub const MAX_ENTITY: usize = 160;
 /// A fingerprint of class, kind of error, innermost frame of the user and message.
 #[must_use]
 pub fn fingerprint(class: &str, kind: &str, frame: &str, message: &str) -> String {
-    let mut print = format!("{class}|{}|{frame}|{}", normal(kind), normal(message));
-    cut(&mut print, MAX_FINGERPRINT);
-    print
+    let mut text = format!("{class}|{}|{frame}|{}", normal(kind), normal(message));
+    cut(&mut text, MAX_FINGERPRINT);
+    text
 }
 
 /// A message without what differs from one failure to the next: numbers, addresses and identifiers become `#`, paths `/`.

@@ -309,7 +309,7 @@ impl Coordinator {
         }
         if self.phase == Phase::Gathering
             && self.append.is_none()
-            && !self.holds_back(now)
+            && (!self.ledger.paused() || self.before_first_world())
             && self.want.as_ref().is_some_and(|w| passed(w.since, join))
             && !self.opens_now(now, out)
         {

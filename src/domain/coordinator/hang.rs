@@ -346,7 +346,7 @@ impl Coordinator {
         let kills = self.ends_world(&look, &finding);
         let mut sentence = finding.verdict.reasons.first().cloned().unwrap_or_default();
         if !finding.decisive {
-            sentence.push_str(&unanswered(&look));
+            sentence.push_str(&self.unanswered(&look));
         }
         let incident = kills.then_some(self.next_incident);
         let dir = match incident {
@@ -366,6 +366,21 @@ impl Coordinator {
             }
             self.hang.found = Some(Found { verdict: finding.verdict, first });
             self.break_world(now, What::Hung, out);
+        }
+    }
+
+    /// Nodes that said nothing of their ranks: who holds up the others may be one of those.
+    fn unanswered(&self, look: &Look) -> String {
+        const NAMED: usize = 3;
+        let answered: BTreeSet<&NodeName> = look.answers.iter().map(|(_, node, _)| node).collect();
+        let members = self.ledger.world().map_or(&[][..], |world| &world.members);
+        let silent = members.iter().filter(|member| !answered.contains(&member.node));
+        let silent: Vec<&str> = silent.map(|member| member.node.as_str()).collect();
+        let named = silent.get(..NAMED).unwrap_or(&silent).join(", ");
+        match silent.len() {
+            0 => String::new(),
+            n if n > NAMED => format!("; {named} and {} more nodes did not answer", n - NAMED),
+            _ => format!("; {named} did not answer"),
         }
     }
 
@@ -511,15 +526,4 @@ impl Coordinator {
 /// Which of two silences says more.
 fn weight(silence: &Silence) -> (bool, bool, bool) {
     (silence.last && silence.explicit, silence.last, silence.kills)
-}
-
-/// Nodes that said nothing of their ranks in time: who holds up the others may be one of those.
-fn unanswered(look: &Look) -> String {
-    const NAMED: usize = 3;
-    let names: Vec<&str> = look.asked.iter().take(NAMED).map(NodeName::as_str).collect();
-    match look.asked.len() {
-        0 => String::new(),
-        n if n > NAMED => format!("; {} and {} more nodes did not answer", names.join(", "), n - NAMED),
-        _ => format!("; {} did not answer", names.join(", ")),
-    }
 }

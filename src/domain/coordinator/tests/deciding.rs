@@ -265,8 +265,9 @@ fn scenario_53_a_node_that_fails_first_twice_running_is_replaced() {
             "relight: T attempt 1 running; lost 0 s; 1 spare left     details: relight why r",
             "relight: T rank 17 (n03) failed: CUDA error 700; 31 ranks stopped because of it",
             "relight: T restart 2 of 20 without n03",
-            "relight: T n03 failed first in two attempts running; n05 (spare 1 of 1) takes slot 2, ranks 16-23",
-            "relight: T attempt 2 running; lost 0 s; 1 spare left     details: relight why r",
+            "relight: T n03 is taken out of the run: ranks failed first on n03 in two of the last three attempts",
+            "relight: T n03 was taken out; n05 (spare 1 of 1) takes slot 2, ranks 16-23",
+            "relight: T attempt 2 running; lost 0 s; no spare left     details: relight why r",
         ]
     );
 }

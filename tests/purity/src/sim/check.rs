@@ -346,7 +346,11 @@ impl World {
                 let world = self.store.ledgers.last().and_then(Ledger::world);
                 let same = world.is_some_and(|w| w.members.iter().all(alive));
                 let ran = self.check.spawned.iter().any(|(attempt, _)| *attempt == broke.attempt);
-                if innocent && same && ran && !self.check.disturbed.contains(&broke.attempt) {
+                // Who hung may be unknown, and who asked to be taken out has left.
+                let left = |m: &Member| self.check.policy.was_out(&m.node);
+                let hung = self.stopped.contains_key(&broke.attempt);
+                let known = hung || world.is_some_and(|w| w.members.iter().any(left));
+                if innocent && same && ran && !known && !self.check.disturbed.contains(&broke.attempt) {
                     self.fail(
                         "no_restart_to_grow",
                         format!("record {seq}: nothing happened to the world before"),

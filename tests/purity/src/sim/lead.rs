@@ -150,6 +150,9 @@ impl World {
             waits: Vec::new(),
             voters: Vec::new(),
         }));
+        // What it had heard of the newest attempt went with the one before.
+        let newest = self.store.ledgers.last().and_then(|l| l.attempt());
+        self.check.policy.steps.retain(|attempt, _| Some(*attempt) < newest);
         self.coordinator(node, Event::Begin);
         if self.scenario.supervised {
             let delay = self.rng.range(1, 300) * MS;

@@ -20,7 +20,7 @@ pub(super) struct Seen {
     evicted: BTreeSet<NodeName>,
     inferred: usize,
     /// The first and the furthest step that coordinators heard of.
-    steps: BTreeMap<Attempt, (u64, u64)>,
+    pub(super) steps: BTreeMap<Attempt, (u64, u64)>,
     ever: BTreeSet<NodeName>,
 }
 
