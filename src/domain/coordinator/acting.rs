@@ -179,19 +179,22 @@ impl Coordinator {
         let Some(want) = &self.want else { return false };
         (self.ledger.paused() && incident(&want.cause))
             || !self.acting.evicts.is_empty()
-            || self.may_be_hopeless()
+            || self.waits_for_words()
             || want.not_before.is_some_and(|at| now.boot < at)
     }
 
     /// A program that fails at its start may fail everywhere: that is known when everybody has said how its ranks ended,
     /// for which new ranks wait anyway.
-    fn may_be_hopeless(&self) -> bool {
-        let Some(broke) = self.breaking.as_ref().filter(|b| b.first.is_some() && !b.heard) else {
-            return false;
-        };
+    pub(super) fn may_be_hopeless(&self, reached: &Reached, ran_ms: u64) -> bool {
         let judged = self.config.spec.max_restarts.is_none() && !self.ledger.history().stepped;
-        let at_start = broke.reached.most.is_none() && broke.ran_ms < policy::stop::LONG_MS;
-        judged && at_start && !self.unheard(broke.attempt).is_empty()
+        judged && reached.most.is_none() && ran_ms < policy::stop::LONG_MS
+    }
+
+    /// It broke at its start, and not everybody is heard.
+    fn waits_for_words(&self) -> bool {
+        let broke =
+            self.breaking.as_ref().filter(|broke| broke.at_start && broke.first.is_some() && !broke.heard);
+        broke.is_some_and(|broke| !self.unheard(broke.attempt).is_empty())
     }
 
     /// Writes what is to be written before anything else: orders, and who is taken out.

@@ -174,20 +174,23 @@ impl Coordinator {
             }
         };
         self.down_since.get_or_insert(since);
+        let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
+        let ran_ms = u64::try_from(ran).unwrap_or(u64::MAX);
+        let reached = self.acting.take_reached(attempt, now);
+        let at_start = matches!(what, What::Failed) && self.may_be_hopeless(&reached, ran_ms);
         let blames = self.config.mutants.has(Mutant::BlameVictim);
         let suspects = match &first {
-            Some(first) if lost_its_peer(first, &ends) && !blames => self.unheard(attempt),
+            Some(first) if at_start || lost_its_peer(first, &ends) && !blames => self.unheard(attempt),
             _ => BTreeSet::new(),
         };
         let open = !suspects.is_empty();
         let missed = open && !self.missing(attempt).is_empty();
-        let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
         self.breaking = Some(Breaking {
             incident,
             attempt,
             members: self.ledger.world().map(|w| w.members.clone()).unwrap_or_default(),
             since,
-            ran_ms: u64::try_from(ran).unwrap_or(u64::MAX),
+            ran_ms,
             first: first.filter(|_| !open),
             lost: match &what {
                 What::Lost(node) => vec![node.clone()],
@@ -204,12 +207,13 @@ impl Coordinator {
             missed,
             another: None,
             telling: false,
+            at_start,
             ends,
             stopped: self.busy.is_empty().then_some(now.boot),
             running: None,
             reach: self.take_reach(attempt),
             found: self.hang.take_found(),
-            reached: self.acting.take_reached(attempt, now),
+            reached,
             sought: Sought::default(),
             heard: false,
         });
@@ -324,7 +328,7 @@ impl Coordinator {
     }
 
     fn judged_of(&self, now: Now, broke: &mut Breaking) -> Option<(What, Option<FirstFailure>)> {
-        if std::mem::take(&mut broke.telling) {
+        if std::mem::take(&mut broke.telling) && !broke.at_start {
             let first = self.blame_for(now, broke).filter(|first| !lost_its_peer(first, &broke.ends));
             if first.is_some() {
                 return Some((What::Failed, first));

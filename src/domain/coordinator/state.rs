@@ -207,6 +207,8 @@ pub(super) struct Breaking {
     pub(super) another: Option<NodeName>,
     /// An end came that may be the first failure.
     pub(super) telling: bool,
+    /// It broke before its first step, and the program may fail so everywhere: all are heard before it is decided.
+    pub(super) at_start: bool,
     pub(super) ends: BTreeMap<Rank, Seen>,
     pub(super) stopped: Option<BootTime>,
     pub(super) running: Option<BootTime>,
