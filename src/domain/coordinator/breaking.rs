@@ -28,6 +28,9 @@ use super::state::{Breaking, Coordinator, Peer, Phase, Want};
 /// An attempt and its nodes.
 pub(super) type WorldOf<'a> = (Attempt, &'a [Member]);
 
+/// How long ranks of a world that broke at its start have to show that they fail, too.
+const AT_START: Duration = Duration::from_millis(300);
+
 /// What broke a world.
 #[derive(Clone, Debug)]
 pub(super) enum What {
@@ -177,7 +180,8 @@ impl Coordinator {
         let ran = self.start_sent.map_or(0, |at| since.since(at).as_millis());
         let ran_ms = u64::try_from(ran).unwrap_or(u64::MAX);
         let reached = self.acting.take_reached(attempt, now);
-        let at_start = matches!(what, What::Failed) && self.may_be_hopeless(&reached, ran_ms);
+        let by_itself = first.as_ref().is_some_and(|first| matches!(first.exit, ExitKind::Code(_)));
+        let at_start = by_itself && self.may_be_hopeless(&reached, ran_ms);
         let blames = self.config.mutants.has(Mutant::BlameVictim);
         let suspects = match &first {
             Some(first) if at_start || lost_its_peer(first, &ends) && !blames => self.unheard(attempt),
@@ -221,7 +225,10 @@ impl Coordinator {
         if !open {
             self.decide(now, &what, out);
         }
-        if self.ending.is_none() {
+        if at_start && open && self.ending.is_none() {
+            // Who is stopped first cannot show that it fails, too.
+            self.resend = Some(now.boot.after(AT_START));
+        } else if self.ending.is_none() {
             self.order_everybody(now, out);
         }
     }
