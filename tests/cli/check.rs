@@ -12,9 +12,13 @@ fn shown(home: &Home, args: &[&str]) -> String {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();
         let is_figure = |at: usize| {
             let unit = words.get(at + 1).is_some_and(|next| UNITS.contains(next));
-            unit && words[at].parse::<f64>().is_ok()
+            unit && words[at].trim_start_matches('"').parse::<f64>().is_ok()
         };
-        let word = |at: usize| if is_figure(at) { "N" } else { words[at] };
+        let word = |at: usize| match words[at] {
+            word if !is_figure(at) => word,
+            word if word.starts_with('"') => "\"N",
+            _ => "N",
+        };
         (0..words.len()).map(word).collect::<Vec<_>>().join(" ")
     };
     let screen = home.screen(args, &[("SLURMD_NODENAME", "n07")]);
