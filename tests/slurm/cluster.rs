@@ -105,6 +105,7 @@ impl Cluster {
         let _ = fs::create_dir(&home);
         let _ = fs::set_permissions(&home, fs::Permissions::from_mode(0o777));
         command.env("HOME", home).env_remove("XDG_STATE_HOME").env_remove("XDG_RUNTIME_DIR");
+        command.env("RELIGHT_RESTART_BACKOFF", "0");
         command.env("LANG", "C.UTF-8").env("PYTHONDONTWRITEBYTECODE", "1");
         command
     }
