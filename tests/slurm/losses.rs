@@ -50,7 +50,16 @@ fn why_names_node_rank_and_evidence_on_every_node() {
     job.finishes(s(60), &[1, 2, 3]);
     let told = asked_on(&cluster, "3", &["why"], "asked");
     assert_eq!(told, asked_on(&cluster, "1", &["why"], "asked"), "the same on the first node");
-    golden(&cluster, "0", "why_over_nodes", &told);
+    // Whether the others were stopped before they missed their peer is a matter of milliseconds.
+    let line = |line: &str| match line.trim_start() {
+        because if because.starts_with("because") && because.contains("lost a peer") => None,
+        victims if victims.starts_with("victims   ranks 0, 2: ") => {
+            Some("  victims   ranks 0, 2: [HOW]".to_owned())
+        }
+        _ => Some(line.to_owned()),
+    };
+    let told: Vec<String> = told.lines().filter_map(line).collect();
+    golden(&cluster, "0", "why_over_nodes", &told.join("\n"));
 }
 
 #[test]
