@@ -21,6 +21,7 @@ use super::packed;
 use super::record::{Member, Ordered, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
+use super::told::Difference;
 use super::torch_store::seen::Reach;
 
 /// The number that both ends must have. Any change of a message is a new one.
@@ -94,6 +95,13 @@ pub enum RefusedWhy {
     Evicted,
     /// Another machine calls itself the same.
     SameName,
+    /// This machine was told another run.
+    Differs {
+        /// What differs.
+        what: Difference,
+        /// Who leads.
+        leader: NodeName,
+    },
 }
 
 /// Coordinator to agent.

@@ -25,6 +25,7 @@ mod elastic;
 mod forms;
 mod job;
 mod losses;
+mod machines;
 mod returns;
 mod stall;
 mod start;
