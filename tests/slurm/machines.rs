@@ -50,6 +50,11 @@ fn ended(cluster: &Cluster, node: u32, mut child: Child) -> Option<i32> {
     })
 }
 
+/// As a person at the machine would.
+fn stop(cluster: &Cluster, node: u32) {
+    cluster.on_node(node, "kill -TERM $(pgrep -o -f '^[.]/torchrun')");
+}
+
 #[test]
 fn torchruns_line_on_two_machines() {
     let Some(cluster) = machines(2) else { return };
@@ -80,7 +85,7 @@ fn of_two_machines_with_the_number_0_one_says_so_and_goes() {
     assert_eq!(ended(&cluster, 2, twin), Some(2), "{}", said(&cluster, 2));
     let shown = said(&cluster, 2);
     assert!(shown.contains("--node-rank 0 leads, and another machine does at n1, port 29500"), "{shown}");
-    cluster.signal_on(1, cluster.agent_on(1), "TERM");
+    stop(&cluster, 1);
     assert_eq!(ended(&cluster, 1, first), Some(143), "{}", said(&cluster, 1));
     // Alone with an address that is another machine's it leads, and says what is odd.
     let alone = torchrun(&cluster, 2, "0", &["--steps=1"]);
@@ -90,7 +95,7 @@ fn of_two_machines_with_the_number_0_one_says_so_and_goes() {
     });
     let shown = said(&cluster, 2);
     assert!(shown.contains("warning: this machine leads (--node-rank 0), and n1 is no address"), "{shown}");
-    cluster.signal_on(2, cluster.agent_on(2), "TERM");
+    stop(&cluster, 2);
     assert_eq!(ended(&cluster, 2, alone), Some(143), "{}", said(&cluster, 2));
     cluster.nothing_left([1, 2], Duration::from_secs(5));
 }
