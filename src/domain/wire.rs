@@ -172,7 +172,7 @@ pub enum AgentMsg {
         /// Why.
         why: String,
     },
-    /// Ask the user's programs about this node, once no ranks are left; answered by `Health`.
+    /// Look at this node, and ask the user's programs about it, once no ranks are left; answered by `Health`.
     Check {
         /// The attempt that waits for it.
         attempt: Attempt,

@@ -14,6 +14,7 @@ mod support;
 
 mod attribution;
 mod commit_log;
+mod devices;
 mod guarded;
 mod hangs;
 mod journal;
@@ -22,6 +23,7 @@ mod run;
 mod scenario;
 mod sessions;
 mod soak;
+mod stops;
 mod store;
 mod torchrun;
 

@@ -398,8 +398,10 @@ impl Coordinator {
         let mut gone = lost.clone();
         let out_of_it = |m: &&Member| self.ledger.is_evicted(&m.node) && !lost.contains(&m.node);
         gone.extend(broke.members.iter().filter(out_of_it).map(|m| m.node.clone()));
+        let hung = is_hang(broke) && lost.is_empty() && because.is_none();
         let broken = Broken {
             first: first.as_ref(),
+            hung,
             gone: &gone,
             dirty: dirty.as_ref(),
             unstartable,
@@ -444,7 +446,11 @@ impl Coordinator {
         }
         self.acting.evicts.clone_from(&verdict.evict);
         if let Decision::Stop { code } = verdict.decision {
-            let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
+            let sentence = match (&first, found.reasons.first().filter(|_| hung)) {
+                (Some(first), _) => first.sentence(),
+                (None, Some(reason)) => reason.clone(),
+                (None, None) => "the run cannot go on".to_owned(),
+            };
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
         let replace = self.gives_up_slots(&verdict.decision, &lost);

@@ -25,6 +25,7 @@ mod proof;
 mod reach;
 mod state;
 mod supervised;
+mod suspects;
 
 pub use hang::{Collected, RankState};
 pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY, Standing};

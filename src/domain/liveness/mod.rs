@@ -5,6 +5,7 @@
 pub mod evidence;
 pub mod flight;
 pub mod limits;
+pub mod lineup;
 pub mod stack;
 pub mod vote;
 pub mod watch;
