@@ -51,6 +51,19 @@ impl Stuck {
         i32::try_from(self.child.id()).unwrap()
     }
 
+    /// Returns when the kernel says that it is in this state.
+    fn is(&self, wanted: char) {
+        let until = Instant::now() + LONG;
+        loop {
+            let state = procfs::state(self.pid());
+            if state == Some(wanted) {
+                return;
+            }
+            assert!(Instant::now() < until, "{wanted} is wanted, last seen {state:?}");
+            std::thread::yield_now();
+        }
+    }
+
     fn target(&self) -> Target {
         Target {
             pid: self.child.id(),
