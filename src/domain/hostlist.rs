@@ -174,7 +174,7 @@ fn item(text: &str, at: usize, limit: usize, nodes: &mut Vec<NodeName>) -> Resul
                 group.write(*index, &mut name);
             }
         }
-        nodes.push(NodeName(name));
+        nodes.push(NodeName::new(name));
     }
     Ok(())
 }

@@ -92,14 +92,14 @@ proptest! {
     fn what_is_written_is_read_back(
         nodes in prop::collection::vec("[a-z.-]{0,3}[0-9]{0,3}(x[0-9]{1,2})?|n(0|9|10|99|100|098|101)|n[0-9]{17,22}", 0..40),
     ) {
-        let nodes: Vec<NodeName> = nodes.into_iter().filter(|n| !n.is_empty()).map(NodeName).collect();
+        let nodes: Vec<NodeName> = nodes.into_iter().filter(|n| !n.is_empty()).map(NodeName::from).collect();
         prop_assert_eq!(expand(&compress(&nodes)), Ok(nodes));
     }
 
     #[test]
     fn ranges_are_read_back(start in 0_u64..2000, count in 1_u64..300, width in 1_usize..6) {
         let nodes: Vec<NodeName> =
-            (start..start + count).map(|no| NodeName(format!("n{no:0width$}"))).collect();
+            (start..start + count).map(|no| NodeName::new(format!("n{no:0width$}"))).collect();
         let written = compress(&nodes);
         prop_assert!(written.len() < 20, "{}", written);
         prop_assert_eq!(expand(&written), Ok(nodes));

@@ -1,8 +1,10 @@
 //! Identities. Each is a newtype, so that a rank is never taken for a local rank, nor a term for an attempt.
 
+use std::cmp::Ordering;
 use std::fmt;
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($inner:ty)) => {
@@ -62,10 +64,59 @@ text!(
     /// The random id in `run.json`: proves that two nodes read one directory.
     StoreId
 );
-text!(
-    /// `SLURMD_NODENAME`, else the host name; never an address.
-    NodeName
-);
+
+/// `SLURMD_NODENAME`, else the host name; never an address. Held by thousands of lists: clones share the text.
+#[derive(Clone, Debug, Default, Hash, Serialize, Deserialize)]
+#[serde(from = "String")]
+pub struct NodeName(#[serde(serialize_with = "text")] Arc<str>);
+
+fn text<S: Serializer>(text: &Arc<str>, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(text)
+}
+
+impl NodeName {
+    /// Wraps a text.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self::from(text.into())
+    }
+
+    /// The text itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for NodeName {
+    fn from(text: String) -> Self {
+        Self(text.into())
+    }
+}
+
+impl PartialEq for NodeName {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0) || self.0 == other.0
+    }
+}
+
+impl Eq for NodeName {}
+
+impl PartialOrd for NodeName {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for NodeName {
+    fn cmp(&self, other: &Self) -> Ordering {
+        if Arc::ptr_eq(&self.0, &other.0) { Ordering::Equal } else { self.0.cmp(&other.0) }
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
 
 number!(
     /// Number of a journal record, from 0.

@@ -27,6 +27,8 @@ pub fn surely(span: Duration) -> Duration {
     span.saturating_add(span / DRIFT_SHARE)
 }
 
+/// A pause so long must be survived at any moment, in milliseconds.
+const LEAST_MS: u64 = 3_000;
 /// Beats that are sent without any pause until the first grant; later ones wait [`HURRY`].
 const HURRIED: u32 = 4;
 /// Between two hurried beats; twice as long each time, up to the ordinary beat: with thousands of nodes many wait for a
@@ -238,8 +240,10 @@ impl Lease {
         leader.granted |= ack.remaining_ms > 0;
         if ack.remaining_ms >= leader.numbers.beat_ms.saturating_mul(2) {
             leader.beats = 0;
-            // Echoed at once, not with the next beat: authority is a beat longer for it, and so is every grant.
-            let echo = ack.n == self.n && ack.n != leader.echoed;
+            // Echoed at once, not with the next beat: authority is a beat longer for it, and so is every grant. Where
+            // grants are long that is not needed, and would be half of a large run's beats.
+            let short = ack.remaining_ms < LEAST_MS + leader.numbers.beat_ms.saturating_mul(3);
+            let echo = short && ack.n == self.n && ack.n != leader.echoed;
             self.beat_at = self.last_beat.filter(|_| echo);
             if echo {
                 leader.echoed = self.n + 1;

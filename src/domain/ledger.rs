@@ -63,7 +63,35 @@ pub struct Ledger {
     snapshot: Option<Seq>,
     #[serde(default)]
     limits: Learned,
+    /// The members of the newest world, sorted by node.
+    #[serde(skip)]
+    sorted: Sorted,
 }
+
+/// Numbers into a list of members, in the order of their nodes. It follows from the list: equal lists have equal ones.
+#[derive(Clone, Debug, Default)]
+struct Sorted(Vec<usize>);
+
+impl Sorted {
+    fn of(members: &[Member]) -> Self {
+        let mut sorted: Vec<usize> = (0..members.len()).collect();
+        sorted.sort_by_key(|&i| members.get(i).map(|m| &m.node));
+        Self(sorted)
+    }
+
+    fn find<'a>(&self, members: &'a [Member], node: &NodeName) -> Option<&'a Member> {
+        let at = self.0.binary_search_by_key(&Some(node), |&i| members.get(i).map(|m| &m.node)).ok()?;
+        members.get(*self.0.get(at)?)
+    }
+}
+
+impl PartialEq for Sorted {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Sorted {}
 
 impl Ledger {
     /// Replays a journal from its first record on; stops at the first record that does not follow.
@@ -99,6 +127,7 @@ impl Ledger {
                 return Err(LedgerError::Snapshot { seq: record.seq, next: all.next });
             }
             self.clone_from(all);
+            self.sorted = Sorted::of(self.world.as_ref().map_or(&[], |world| &world.members));
             return Ok(());
         }
         if record.seq != self.next {
@@ -170,6 +199,7 @@ impl Ledger {
         if let Cause::Incident(broke) = &world.cause {
             self.count(broke);
         }
+        self.sorted = Sorted::of(&world.members);
         self.world = Some(world.clone());
     }
 
@@ -239,7 +269,7 @@ impl Ledger {
     /// The member of the newest world on this node.
     #[must_use]
     pub fn member(&self, node: &NodeName) -> Option<&Member> {
-        self.world.as_ref()?.members.iter().find(|m| &m.node == node)
+        self.sorted.find(&self.world.as_ref()?.members, node)
     }
 
     /// The slot of this node in the newest world.

@@ -18,6 +18,7 @@ use super::liveness::evidence::RankEvidence;
 use super::liveness::limits::Learned;
 use super::liveness::watch::{Back, RankProgress, Silence};
 use super::packed;
+use super::policy::JobWord;
 use super::record::{Member, Ordered, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
@@ -410,6 +411,8 @@ pub enum FromSupervisor {
         /// Its exit code, as srun tells it.
         rc: i32,
     },
+    /// The answer to [`ToSupervisor::AskJob`].
+    Job(JobWord),
 }
 
 /// Coordinator to supervisor.
@@ -427,6 +430,8 @@ pub enum ToSupervisor {
         /// The job should be requeued.
         requeue: bool,
     },
+    /// What does Slurm mean to do with the job? Agents in a container cannot ask.
+    AskJob,
 }
 
 /// A person's command to the coordinator.

@@ -308,7 +308,10 @@ impl Life {
             reached_at = self.hear_operators(&names, &line, &answers);
         }
         match leads {
-            None => self.teller.follow(),
+            None => {
+                line.heed(&ledger);
+                self.teller.follow();
+            }
             Some(ground) => {
                 *self.coordinator.borrow_mut() = Some(to_coordinator.clone());
                 line.listen(to_coordinator.clone());
@@ -487,6 +490,7 @@ impl Life {
             probe: self.probe.clone(),
             errands: Rc::new(self.errands()),
             job: place.job.as_ref().map(|job| job.id.clone()),
+            contained: place.contained,
             name: other.map(|node| node.to_string()),
         }
     }

@@ -394,7 +394,7 @@ mod tests {
     }
 
     fn choose(line: &str) -> Result<String, String> {
-        let job: Vec<NodeName> = (1..=4).map(|no| NodeName(format!("n{no}"))).collect();
+        let job: Vec<NodeName> = (1..=4).map(|no| NodeName::new(format!("n{no}"))).collect();
         let chosen = parse(line)?.choose(&job).map_err(|error| error.to_string())?;
         Ok(hostlist::compress(&chosen))
     }

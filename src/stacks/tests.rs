@@ -51,6 +51,19 @@ impl Stuck {
         i32::try_from(self.child.id()).unwrap()
     }
 
+    /// Returns when the kernel says that it is in this state.
+    fn is(&self, wanted: char) {
+        let until = Instant::now() + LONG;
+        loop {
+            let state = procfs::state(self.pid());
+            if state == Some(wanted) {
+                return;
+            }
+            assert!(Instant::now() < until, "{wanted} is wanted, last seen {state:?}");
+            std::thread::yield_now();
+        }
+    }
+
     fn target(&self) -> Target {
         Target {
             pid: self.child.id(),
@@ -128,11 +141,7 @@ fn one_that_sleeps() {
 fn one_that_is_stopped_gets_no_signal() {
     let stuck = Stuck::new("", "time.sleep(1000)");
     process::kill(stuck.pid(), SIGSTOP).unwrap();
-    let until = Instant::now() + LONG;
-    while procfs::state(stuck.pid()) != Some('T') {
-        assert!(Instant::now() < until, "it does not stop");
-        std::thread::yield_now();
-    }
+    stuck.is('T');
     let found = stuck.seen(&stuck.target(), "stopped", |found| found.before.state == Some('T'));
     assert_eq!(found.after.state, Some('T'));
     assert!(found.stack.is_none_or(|stack| stack.seen == Seen::Kernel));
@@ -184,6 +193,8 @@ fn one_that_is_stuck_in_the_kernel() {
     let setup = "import ctypes\nlibc = ctypes.CDLL(None)\nimport signal\nfor s in (1, 2, 15): signal.signal(s, signal.SIG_DFL)";
     let hang = "libc.vfork() or libc.sleep(1000)";
     let stuck = Stuck::new(setup, hang);
+    // Looked at a moment earlier it would still be asked for its stack, and answer.
+    stuck.is('D');
     let began = Instant::now();
     let found = stuck.seen(&stuck.target(), "stuck", |found| found.before.state == Some('D'));
     assert_eq!(found.after.state, Some('D'));

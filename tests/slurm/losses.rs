@@ -78,21 +78,28 @@ fn s37_an_agent_that_is_stopped_for_three_seconds_is_no_loss() {
     assert!(!kinds.iter().any(|kind| kind == "evict"), "{kinds:?}");
 }
 
-#[test]
-fn the_first_node_is_lost_and_the_run_ends_everywhere() {
-    let Some(cluster) = Cluster::up(3) else { return };
-    let job = Job::start(
-        &cluster,
-        "first",
-        &srun("3"),
-        &["--nproc-per-node=1"],
-        Training { world: 3, steps: 3000, ..LONG },
-    );
+/// The node that leads is lost like this.
+fn first_node_lost(how: &str, ends_on: &[u32]) {
+    // Slurm's own end of the job would hide ours.
+    let Some(cluster) = Cluster::patient(3) else { return };
+    let training = Training { world: 3, steps: 3000, ..LONG };
+    let job = Job::start(&cluster, "first", &srun("3"), &["--nproc-per-node=1"], training);
     job.reached(0, 5);
-    cluster.ok(&["kill-node", "1"]);
-    cluster.nothing_left([2, 3], s(40));
+    cluster.ok(&[how, "1"]);
+    cluster.nothing_left(ends_on.to_vec(), s(40));
     let shown = job.shown();
     assert_eq!(shown.matches("the run ends here").count(), 1, "{shown}");
+}
+
+#[test]
+fn the_first_node_is_lost_and_the_run_ends_everywhere() {
+    first_node_lost("kill-node", &[2, 3]);
+}
+
+#[test]
+fn the_first_node_loses_its_network_and_the_run_ends_everywhere() {
+    // It trains on for no longer than its grant, and ends, too.
+    first_node_lost("power-off", &[1, 2, 3]);
 }
 
 #[test]

@@ -1,11 +1,11 @@
 //! Opening a world and running it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::first_failure::Seen;
-use super::super::ids::{Attempt, NodeName, Rank};
+use super::super::ids::{Attempt, NodeName, Rank, Slot};
 use super::super::mutant::Mutant;
 use super::super::note::{Note, Replaced};
 use super::super::outbox::Outbox;
@@ -123,24 +123,24 @@ impl Coordinator {
     /// Who took whose slot, as which of the spares that there were.
     fn say_moved(&self, world: &AttemptBody, out: &mut Outbox<Effect>) {
         let Some(old) = &self.before else { return };
-        let was = |node: &NodeName| old.members.iter().any(|m| m.node == *node);
+        // Thousands may be in both.
+        let nodes: BTreeSet<&NodeName> = old.members.iter().map(|m| &m.node).collect();
+        let slots: BTreeMap<Slot, &NodeName> = old.members.iter().map(|m| (m.slot, &m.node)).collect();
+        let was = |node: &NodeName| nodes.contains(node);
         let new = world.members.iter().map(|m| &m.node).filter(|n| !was(n));
         let place = |n: &NodeName| self.peers.get(n).map_or(u32::MAX, |p| p.spec.order);
         let mut spares: Vec<&NodeName> = new.chain(world.spares.iter().filter(|n| !was(n))).collect();
         spares.sort_by_key(|n| (place(n), (*n).clone()));
         let number = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
         for member in &world.members {
-            let Some(before) = old.members.iter().find(|o| o.slot == member.slot && o.node != member.node)
-            else {
-                continue;
-            };
+            let Some(&before) = slots.get(&member.slot).filter(|node| ***node != member.node) else { continue };
             let at = spares.iter().position(|n| **n == member.node).map_or(0, |i| i + 1);
             let first = rendezvous::first_rank(&world.members, &member.node).unwrap_or_default();
             out.note(Note::SlotFilled {
                 slot: member.slot,
                 node: member.node.clone(),
-                instead_of: before.node.clone(),
-                why: self.why_replaced(&before.node),
+                instead_of: before.clone(),
+                why: self.why_replaced(before),
                 spare: (number(at), number(spares.len())),
                 ranks: (first, Rank(first.0.saturating_add(member.nproc.saturating_sub(1)))),
             });

@@ -16,6 +16,7 @@
 
 pub mod evict;
 pub mod history;
+mod job_word;
 pub mod progress;
 pub mod restore;
 pub mod stop;
@@ -34,6 +35,7 @@ use super::ledger::Ledger;
 use super::mutant::Mutants;
 use super::port_conflict;
 use super::record::{Decision, Evict, FirstFailure};
+pub use job_word::JobWord;
 use progress::{Progress, Reached};
 use restore::{Restore, Source};
 
@@ -112,17 +114,6 @@ impl Probes {
     fn pass(self) -> bool {
         self.storage == Some(true) && self.names == Some(true)
     }
-}
-
-/// What Slurm says of the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobWord {
-    /// It runs.
-    Runs,
-    /// It is being ended.
-    Ends,
-    /// No answer, or no job.
-    Unknown,
 }
 
 /// A decision and why.
