@@ -49,7 +49,8 @@ struct State {
     passed: bool,
 }
 
-/// Publishes the status whenever it differs from the last one: a phase at once, the rest within [`GATHER`].
+/// Publishes the status whenever it differs from the last one: a phase of few nodes at once, the rest within [`GATHER`] or
+/// [`GATHER_MANY`].
 #[derive(Clone)]
 pub(crate) struct Board(Rc<RefCell<State>>);
 
@@ -98,8 +99,10 @@ impl Board {
     fn soon(&self, state: &mut State) {
         if !std::mem::replace(&mut state.pending, true) {
             let board = self.clone();
+            let many = state.run.as_ref().is_some_and(|run| run.nodes.len() > FEW);
+            let wait = if many { GATHER_MANY } else { GATHER };
             tasks::spawn(async move {
-                tokio::time::sleep(GATHER).await;
+                tokio::time::sleep(wait).await;
                 board.flush();
             });
         }
@@ -153,7 +156,8 @@ impl Board {
             reach: coordinator.store_reach().cloned(),
             ranks: ranks(coordinator),
         };
-        let at_once = state.run.as_ref().is_none_or(|run| run.phase != status.phase);
+        // Of thousands of nodes it takes as long as an order to hundreds of them, and those come first.
+        let at_once = !many && state.run.as_ref().is_none_or(|run| run.phase != status.phase);
         if at_once {
             state.run = Some(status);
             state.publish();
