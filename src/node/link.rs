@@ -295,6 +295,8 @@ impl Line {
             for stream in tcp::answering(host, &ports, LIKELY).await {
                 match self.greet(stream).await {
                     Ok(session) => return Ok(session),
+                    // An agent that does not lead, even ourselves, says less than another version.
+                    Err(_) if matches!(met, Some(SessionError::OtherProtocol { .. })) => {}
                     Err(error) => met = Some(error),
                 }
             }
