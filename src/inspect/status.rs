@@ -168,7 +168,8 @@ fn line_up(status: &Status, line: &mut impl FnMut(&str, &str)) {
         let more = if more > 0 { format!(" and {more} more") } else { String::new() };
         line("slots", &format!("{}{more}", shown.join(", ")));
     }
-    let Some(front) = status.ranks.iter().filter_map(|rank| Some(rank.step?.saturating_add(rank.lag))).max() else {
+    let Some(front) = status.ranks.iter().filter_map(|rank| Some(rank.step?.saturating_add(rank.lag))).max()
+    else {
         return;
     };
     let mut behind: Vec<_> = status.ranks.iter().filter(|rank| rank.lag > 0).collect();

@@ -98,7 +98,10 @@ pub fn lines(rows: &[Row], culprits: &[Rank]) -> Vec<String> {
     let mut groups: Vec<(bool, Vec<&Row>)> = Vec::new();
     for row in rows {
         let guilty = culprits.contains(&row.rank);
-        match groups.iter_mut().find(|(of, group)| *of == guilty && group.first().is_some_and(|r| r.says_as(row))) {
+        match groups
+            .iter_mut()
+            .find(|(of, group)| *of == guilty && group.first().is_some_and(|r| r.says_as(row)))
+        {
             Some((_, group)) => group.push(row),
             None => groups.push((guilty, vec![row])),
         }
