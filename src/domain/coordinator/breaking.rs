@@ -384,8 +384,7 @@ impl Coordinator {
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
-        let (dirty, found) = (broke.dirty.clone(), broke.found.clone());
-        let unstartable = unstartable(broke);
+        let (dirty, found, unstartable) = (broke.dirty.clone(), broke.found.clone(), unstartable(broke));
         let (reached, sought) = (broke.reached, broke.sought);
         let slot = first.as_ref().and_then(|first| self.ledger.slot(&first.node));
         let free = |(n, p): &(&NodeName, &Peer)| {
@@ -446,10 +445,10 @@ impl Coordinator {
         }
         self.acting.evicts.clone_from(&verdict.evict);
         if let Decision::Stop { code } = verdict.decision {
-            let sentence = match (&first, found.reasons.first().filter(|_| hung)) {
+            let reason = found.reasons.first().filter(|_| hung);
+            let sentence = match (&first, reason) {
                 (Some(first), _) => first.sentence(),
-                (None, Some(reason)) => reason.clone(),
-                (None, None) => "the run cannot go on".to_owned(),
+                (None, reason) => reason.map_or("the run cannot go on", String::as_str).to_owned(),
             };
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
