@@ -436,6 +436,7 @@ impl Coordinator {
                 charged: verdict.charged,
                 max_restarts: self.config.spec.max_restarts,
                 wait_ms: verdict.wait_ms,
+                grows: self.grows(),
                 why: verdict.why.clone(),
             });
         }
