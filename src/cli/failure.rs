@@ -303,8 +303,8 @@ impl Failure {
             Self::Secret(error) => Some(error.hint()),
             Self::Inject(error) => error.hint(),
             Self::Srun(error) => error.hint(),
+            Self::Order(error) => error.hint(),
             Self::Config(ConfigError::Read { .. } | ConfigError::TooLarge { .. })
-            | Self::Order(_)
             | Self::Output(_)
             | Self::PrivateDir(_)
             | Self::Image(_)

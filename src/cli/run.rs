@@ -100,6 +100,7 @@ pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> R
         virtual_rank::check(&context.base_env, settings.nproc.value).map_err(UsageError::from)?;
     }
     context.fallbacks = process.var(env::RELIGHT_FORCE_FALLBACK).unwrap_or_default().to_owned();
+    context.nvml = process.var(env::RELIGHT_NVML).unwrap_or_default().to_owned();
     context.log_filter = process.var(env::RELIGHT_LOG).map(str::to_owned);
     let mut node = settings.node_spec(&process.cwd);
     if context.place.direct.is_some() {

@@ -46,6 +46,8 @@ pub struct Banner {
     pub dir: String,
     /// A person is at the terminal.
     pub interactive: bool,
+    /// Ranks that do not advance are looked for.
+    pub watched: bool,
     /// Restarts that were allowed.
     pub max_restarts: Option<u32>,
     /// Options that were given and have no effect.
@@ -170,10 +172,9 @@ impl Console {
                 Some(n) => format!("at most {}", count(n, "restart")),
                 None => "restarts while there is progress".to_owned(),
             };
-            lines.push(format!(
-                "interactive: {}, {restarts}, hang detection off (terminal). Ctrl-C stops, twice kills",
-                count(b.nodes, "node")
-            ));
+            let hangs = if b.watched { "" } else { ", hang detection off (terminal)" };
+            let nodes = count(b.nodes, "node");
+            lines.push(format!("interactive: {nodes}, {restarts}{hangs}. Ctrl-C stops, twice kills"));
         }
         if !b.ignored.is_empty() {
             lines.push(format!("without effect here: {}", b.ignored.join(", ")));

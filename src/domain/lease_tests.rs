@@ -104,6 +104,15 @@ fn an_acknowledgement_is_echoed_at_once_and_that_echo_is_not() {
 }
 
 #[test]
+fn where_grants_are_long_the_next_beat_echoes() {
+    let mut bed = Bed::beating();
+    // 3 s and three beats are left: a pause of 3 s is survived although the next two beats are not answered.
+    assert_eq!(beats(&bed.ack(1, 0, 1, 1, 6_000)), []);
+    assert_eq!(beats(&bed.tick(1_000)), [(0, 2, Some(1))]);
+    assert_eq!(beats(&bed.ack(1_001, 0, 2, 2, 5_999)), [(0, 3, Some(2))]);
+}
+
+#[test]
 fn what_a_pause_left_of_a_grant_is_made_whole_at_once() {
     let mut bed = Bed::beating();
     bed.ack(0, 0, 1, 1, 5_300);

@@ -13,6 +13,7 @@ pub mod authority;
 pub mod board;
 pub mod console;
 pub mod coordinator;
+pub mod devices;
 pub mod env;
 pub mod errno;
 pub mod error_file;

@@ -79,6 +79,10 @@ pub struct LaunchPlace {
     pub direct: Option<Direct>,
 }
 
+/// How the token of a launch begins whose machines meet without Slurm and share no directory: they know each other by a
+/// secret of the user's, and the run by this token.
+pub const DIRECT: &str = "direct:";
+
 /// How machines without Slurm and without a shared directory find each other.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Direct {

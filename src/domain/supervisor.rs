@@ -142,6 +142,8 @@ pub enum Effect {
     Connect,
     /// How has the run ended, says the run directory? `Result` follows.
     ReadResult,
+    /// What does Slurm mean to do with the job? The coordinator is told, in time or not at all.
+    AskJob,
     /// One sentence for people.
     Say(Said),
     /// The end.
@@ -622,6 +624,7 @@ impl Machine for Supervisor {
             Event::OsSignal { signal, terminal, user } => self.signal(now, signal, terminal, user, out),
             Event::Recv(ToSupervisor::StartAgent { node }) => self.start_agent(node),
             Event::Recv(ToSupervisor::Finish { code, requeue }) => self.finish(now, code, requeue),
+            Event::Recv(ToSupervisor::AskJob) => out.put(Effect::AskJob),
             Event::LinkUp => self.link_up(out),
             Event::LinkDown => self.link_down(now, out),
             Event::Result(result) => self.result(result, out),

@@ -51,6 +51,8 @@ fn word(effect: &Effect) -> String {
             format!("signal {signal}{}", if *again { " again" } else { "" })
         }
         Effect::Send(FromSupervisor::AgentEnded { node, rc }) => format!("ended {node} {rc}"),
+        Effect::Send(FromSupervisor::Job(word)) => format!("job {word:?}"),
+        Effect::AskJob => "ask".into(),
         Effect::Connect => "connect".into(),
         Effect::ReadResult => "read".into(),
         Effect::Say(Said::NoSrun { .. }) => "say nosrun".into(),
@@ -131,6 +133,18 @@ fn the_code_is_the_runs_and_never_sruns() {
         // The end of the coordinator is not seen: nobody waits for it for ever.
         (9_001, Event::Tick, "exit 75"),
     ]);
+}
+
+#[test]
+fn slurm_is_asked_for_agents_that_cannot() {
+    check(
+        TWO,
+        &[
+            (0, Event::Begin, "srun0 n1+n2, connect"),
+            (500, Event::LinkUp, "attach"),
+            (1_000, Event::Recv(ToSupervisor::AskJob), "ask"),
+        ],
+    );
 }
 
 #[test]

@@ -18,6 +18,7 @@ use super::liveness::evidence::RankEvidence;
 use super::liveness::limits::Learned;
 use super::liveness::watch::{Back, RankProgress, Silence};
 use super::packed;
+use super::policy::JobWord;
 use super::record::{Member, Ordered, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
@@ -180,7 +181,7 @@ pub enum AgentMsg {
         /// Why.
         why: String,
     },
-    /// Ask the user's programs about this node, once no ranks are left; answered by `Health`.
+    /// Look at this node, and ask the user's programs about it, once no ranks are left; answered by `Health`.
     Check {
         /// The attempt that waits for it.
         attempt: Attempt,
@@ -418,6 +419,8 @@ pub enum FromSupervisor {
         /// Its exit code, as srun tells it.
         rc: i32,
     },
+    /// The answer to [`ToSupervisor::AskJob`].
+    Job(JobWord),
 }
 
 /// Coordinator to supervisor.
@@ -435,6 +438,8 @@ pub enum ToSupervisor {
         /// The job should be requeued.
         requeue: bool,
     },
+    /// What does Slurm mean to do with the job? Agents in a container cannot ask.
+    AskJob,
 }
 
 /// A person's command to the coordinator.

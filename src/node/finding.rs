@@ -74,7 +74,9 @@ impl Life {
                 }
             } else if Seeker::thoughts(waited) > thoughts {
                 thoughts = Seeker::thoughts(waited);
-                self.think_again(&mut search).await?;
+                if let Some(found) = self.think_again(&mut search).await? {
+                    return Ok(found);
+                }
             }
             self.hearing(tokio::time::sleep(pause)).await?;
             pause = Seeker::pause(Some(pause));
@@ -88,13 +90,7 @@ impl Life {
             other => other?,
         };
         let ledger = self.ledger(&opened)?;
-        let leads = match search.seeker.standing(&ledger) {
-            Standing::Nobody => return Ok(None),
-            Standing::Ended(code) => return Err(Stop::Quietly(code)),
-            Standing::Follow => None,
-            Standing::Again => Some(Ground::Returned),
-        };
-        Ok(Some(Found { opened: *opened, ledger, leads }))
+        stand(search, *opened, ledger)
     }
 
     /// It is this node's turn to lead, unless somebody does already.
@@ -189,22 +185,29 @@ impl Life {
         Stop::Say(exit_code::USAGE, sentence, "choose a directory that all nodes share with --run-dir".into())
     }
 
-    /// A run that has finished, or that cannot be led, answers so on every node, not only on the first.
-    async fn think_again(&mut self, search: &mut Search) -> Result<(), Stop> {
-        let Ok(opened) = self.open_once(false, search).await? else { return Ok(()) };
-        let Some(previous) = &opened.previous else { return Ok(()) };
+    /// The journal says who leads, also where the hint cannot be read; and a run that has finished, or that cannot be led,
+    /// answers so on every node, not only on the first.
+    async fn think_again(&mut self, search: &mut Search) -> Result<Option<Found>, Stop> {
+        let Ok(opened) = self.open_once(false, search).await? else { return Ok(None) };
+        let ledger = self.ledger(&opened);
+        if let Ok(ledger) = &ledger
+            && search.seeker.standing(ledger) != Standing::Nobody
+        {
+            return stand(search, *opened, ledger.clone());
+        }
+        let Some(previous) = &opened.previous else { return Ok(None) };
         let finished = previous.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Finished);
         let same = previous.command == command(&self.boot.spec);
         if finished && same {
             return Err(Stop::Quietly(exit_code::FINISHED));
         }
         // The first node says why.
-        let Ok(ledger) = self.ledger(&opened) else { return Err(Stop::Quietly(exit_code::USAGE)) };
+        let Ok(ledger) = ledger else { return Err(Stop::Quietly(exit_code::USAGE)) };
         let held = same && self.claim(&ledger) != Claim::Free;
         if held && Seeker::is_left_alone(search.began.elapsed()) {
             return Err(Stop::Quietly(exit_code::USAGE));
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Opens the run directory; a signal that means stop is heard meanwhile.
@@ -314,6 +317,17 @@ impl Life {
         }
         Ok(ledger)
     }
+}
+
+/// The place in its launch that a journal gives to this agent; none: nobody leads yet.
+fn stand(search: &Search, opened: Opened, ledger: Ledger) -> Result<Option<Found>, Stop> {
+    let leads = match search.seeker.standing(&ledger) {
+        Standing::Nobody => return Ok(None),
+        Standing::Ended(code) => return Err(Stop::Quietly(code)),
+        Standing::Follow => None,
+        Standing::Again => Some(Ground::Returned),
+    };
+    Ok(Some(Found { opened, ledger, leads }))
 }
 
 /// The command line that a run is told apart by.

@@ -269,6 +269,9 @@ impl crate::coordinator::driver::Hooks for CoordinatorHooks {
     }
 
     fn seek(&mut self, ask: Ask) {
+        if ask == Ask::Slurm && self.seeker.contained {
+            return self.line.to_supervisor(ToSupervisor::AskJob);
+        }
         self.seeker.seek(ask, self.places.clone(), self.own.clone());
     }
 

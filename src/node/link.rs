@@ -108,6 +108,8 @@ struct State {
     others: u32,
     /// When the journal was last looked into for an end.
     looked: Option<Instant>,
+    /// Where the coordinator listens, as the journal has it.
+    recorded: Vec<SocketAddr>,
 }
 
 /// Both ends; shared by the tasks of the control thread.
@@ -135,6 +137,15 @@ impl Line {
     /// From here on there is a coordinator to talk to in this process.
     pub(crate) fn listen(&self, coordinator: mpsc::UnboundedSender<CoordinatorEvent>) {
         self.state.borrow_mut().coordinator = Some(coordinator);
+    }
+
+    /// The record by which the coordinator leads says where it listens: that is known also where its hint cannot be read.
+    pub(crate) fn heed(&self, ledger: &Ledger) {
+        let Some((lead, _)) = ledger.leader() else { return };
+        if lead.launch == self.search.place.token && lead.node != self.names.node {
+            let at = lead.addresses.iter().filter_map(|text| text.parse().ok());
+            self.state.borrow_mut().recorded = at.collect();
+        }
     }
 
     /// The coordinator of this process is gone: every link to it goes down.
@@ -233,6 +244,7 @@ impl Line {
         }
         let Ok(opened) = self.search.store.open(self.search.options.clone()).await else { return };
         let Ok(ledger) = Ledger::replay(&opened.records) else { return };
+        self.heed(&ledger);
         let ours = ledger.leader().is_some_and(|(lead, _)| lead.launch == self.search.place.token);
         if let (true, Some(end)) = (ours, ledger.end()) {
             self.tell_agent(AgentEvent::RunEnded { code: end.code });
@@ -295,6 +307,8 @@ impl Line {
             for stream in tcp::answering(host, &ports, LIKELY).await {
                 match self.greet(stream).await {
                     Ok(session) => return Ok(session),
+                    // An agent that does not lead, even ourselves, says less than another version.
+                    Err(_) if matches!(met, Some(SessionError::OtherProtocol { .. })) => {}
                     Err(error) => met = Some(error),
                 }
             }
@@ -311,7 +325,8 @@ impl Line {
         Ok(session)
     }
 
-    /// Where the hint says; without one, where the coordinator was, and hosts on which it may be.
+    /// Where the hint says; without one, where the coordinator was and where the journal has it. And hosts on which it may be:
+    /// a hint may be an old one.
     async fn addresses(&self) -> (Vec<SocketAddr>, Vec<IpAddr>) {
         let Search { store, dir, place, endpoint, .. } = &*self.search;
         if !endpoint.is_empty() {
@@ -330,17 +345,17 @@ impl Line {
             Some(hint) if hint.node == self.names.node => (Vec::new(), Vec::new()),
             Some(hint) => {
                 self.tell_agent(AgentEvent::Proof(hint.proof));
-                (hint.addresses.iter().filter_map(|text| text.parse().ok()).collect(), Vec::new())
+                let told: Vec<SocketAddr> =
+                    hint.addresses.iter().filter_map(|text| text.parse().ok()).collect();
+                let host = told.first().map(SocketAddr::ip);
+                (told, host.into_iter().collect())
             }
             None => {
+                let recorded = self.state.borrow().recorded.clone();
                 let likely = place.towards.iter().chain(&place.peers).filter_map(|text| text.parse().ok());
-                let mut hosts: Vec<IpAddr> = Vec::new();
-                for host in known.map(|at| at.ip()).into_iter().chain(likely) {
-                    if !hosts.contains(&host) {
-                        hosts.push(host);
-                    }
-                }
-                (known.into_iter().collect(), hosts)
+                let best = known.into_iter().chain(recorded.first().copied()).map(|at| at.ip());
+                let told = known.into_iter().chain(recorded.iter().copied());
+                (once(told), once(best.chain(likely)))
             }
         }
     }
@@ -533,6 +548,16 @@ impl Line {
             line.tell_agent(AgentEvent::Reached { node, ok });
         });
     }
+}
+
+/// Each of them where it came first.
+fn once<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
+    all.fold(Vec::new(), |mut kept, next| {
+        if !kept.contains(&next) {
+            kept.push(next);
+        }
+        kept
+    })
 }
 
 /// Ends when nobody holds the queue or the session fails; then the other end hears it.

@@ -23,6 +23,8 @@ pub(crate) struct Seeker {
     pub(crate) errands: Rc<Errands>,
     /// The Slurm job.
     pub(crate) job: Option<String>,
+    /// In a container there are no commands of Slurm: the supervisor asks.
+    pub(crate) contained: bool,
     /// The name of another node; none in a world of one, which needs no names.
     pub(crate) name: Option<String>,
 }
@@ -60,22 +62,7 @@ impl Seeker {
     }
 
     async fn job(&self) -> JobWord {
-        const ENDS: [&str; 8] = [
-            "CANCELLED",
-            "COMPLETING",
-            "TIMEOUT",
-            "PREEMPTED",
-            "NODE_FAIL",
-            "FAILED",
-            "COMPLETED",
-            "DEADLINE",
-        ];
         let Some(job) = self.job.clone() else { return JobWord::Unknown };
-        let words = ["squeue", "--noheader", "--format=%T", "--states=all", "--job", &job].map(str::to_owned);
-        match self.errands.ask(&words, PATIENCE).await {
-            Ok(answer) if answer.lines().any(|line| ENDS.contains(&line.trim())) => JobWord::Ends,
-            Ok(answer) if answer.lines().any(|line| line.trim() == "RUNNING") => JobWord::Runs,
-            Ok(_) | Err(_) => JobWord::Unknown,
-        }
+        JobWord::read(self.errands.ask(&JobWord::question(&job), PATIENCE).await)
     }
 }

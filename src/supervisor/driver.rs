@@ -21,6 +21,7 @@ use crate::domain::exit::ExitKind;
 use crate::domain::exit_code;
 use crate::domain::ids::NodeName;
 use crate::domain::outbox::{Machine, Outbox};
+use crate::domain::policy::JobWord;
 use crate::domain::supervisor::{Effect, Event, SrunId, Supervisor, SupervisorConfig as Rules};
 use crate::domain::wire::FromSupervisor;
 use crate::net::session::{Identity, Role};
@@ -250,6 +251,7 @@ impl<'a> Driver<'a> {
                 Effect::Send(message) => drop(self.messages.send(message)),
                 Effect::Connect => self.connect(),
                 Effect::ReadResult => self.read_result(),
+                Effect::AskJob => self.ask_job(),
                 Effect::Say(said) => (self.config.say)(&said),
                 Effect::Exit(code) => return Some(code),
             }
@@ -361,6 +363,16 @@ impl<'a> Driver<'a> {
         tokio::task::spawn_local(async move {
             let result = opening::result(&options, &mut *files.lock().await, &token).await;
             let _ = tell.send(Word::Event(Event::Result(result)));
+        });
+    }
+
+    /// Whoever asked does not wait long, and hears nothing of an answer that comes later.
+    fn ask_job(&self) {
+        let (slurm, messages) = (self.slurm.clone(), self.messages.clone());
+        let question = JobWord::question(&self.config.job.id);
+        tokio::task::spawn_local(async move {
+            let word = JobWord::read(slurm.question(&question).await);
+            let _ = messages.send(FromSupervisor::Job(word));
         });
     }
 

@@ -14,6 +14,7 @@
 mod support;
 
 mod batch;
+mod contained;
 mod elastic;
 mod frameworks;
 mod health;

@@ -25,11 +25,23 @@ fn batch_with<'a>(
     options: &[&str],
     training: Training,
 ) -> Job<'a> {
+    batch_as(cluster, &[], name, nodes, options, training)
+}
+
+/// The same with options of the sandbox's `exec`.
+fn batch_as<'a>(
+    cluster: &'a Cluster,
+    who: &[&str],
+    name: &'static str,
+    nodes: u32,
+    options: &[&str],
+    training: Training,
+) -> Job<'a> {
     let line = Job::line(cluster, name, options, training).join(" ");
     let script = format!("#!/bin/bash\nexec {line}\n");
     let file = cluster.shared().join(format!("{name}.sbatch"));
     std::fs::write(&file, script).unwrap();
-    let mut command = cluster.exec(&[]);
+    let mut command = cluster.exec(who);
     let nodes = nodes.to_string();
     let out = format!("--output={name}.stdout");
     let err = format!("--error={name}.stderr");
@@ -43,6 +55,21 @@ fn batch_with<'a>(
 fn an_agent_whose_guardian_is_killed_is_started_again_on_its_node() {
     let Some(cluster) = Cluster::up(2) else { return };
     let job = batch(&cluster, "again", 2, LONG);
+    job.reached(0, 12);
+    let guardian = cluster
+        .ours_on(2)
+        .into_iter()
+        .find(|(_, line)| line.contains("relight run") && !line.contains("srun"))
+        .expect("a guardian on the second node");
+    cluster.signal_on(2, guardian.0, "KILL");
+    let (ended, journal, _) = job.finishes(s(120), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+}
+
+#[test]
+fn the_batch_form_needs_no_rights() {
+    let Some(cluster) = Cluster::with(2, &["--proctrack", "cgroup"]) else { return };
+    let job = batch_as(&cluster, &["--user", "nobody"], "user", 2, OPTIONS, LONG);
     job.reached(0, 12);
     let guardian = cluster
         .ours_on(2)

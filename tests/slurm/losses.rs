@@ -78,21 +78,28 @@ fn s37_an_agent_that_is_stopped_for_three_seconds_is_no_loss() {
     assert!(!kinds.iter().any(|kind| kind == "evict"), "{kinds:?}");
 }
 
-#[test]
-fn the_first_node_is_lost_and_the_run_ends_everywhere() {
-    let Some(cluster) = Cluster::up(3) else { return };
-    let job = Job::start(
-        &cluster,
-        "first",
-        &srun("3"),
-        &["--nproc-per-node=1"],
-        Training { world: 3, steps: 3000, ..LONG },
-    );
+/// The node that leads is lost like this.
+fn first_node_lost(how: &str, ends_on: &[u32]) {
+    // Slurm's own end of the job would hide ours.
+    let Some(cluster) = Cluster::patient(3) else { return };
+    let training = Training { world: 3, steps: 3000, ..LONG };
+    let job = Job::start(&cluster, "first", &srun("3"), &["--nproc-per-node=1"], training);
     job.reached(0, 5);
-    cluster.ok(&["kill-node", "1"]);
-    cluster.nothing_left([2, 3], s(40));
+    cluster.ok(&[how, "1"]);
+    cluster.nothing_left(ends_on.to_vec(), s(40));
     let shown = job.shown();
     assert_eq!(shown.matches("the run ends here").count(), 1, "{shown}");
+}
+
+#[test]
+fn the_first_node_is_lost_and_the_run_ends_everywhere() {
+    first_node_lost("kill-node", &[2, 3]);
+}
+
+#[test]
+fn the_first_node_loses_its_network_and_the_run_ends_everywhere() {
+    // It trains on for no longer than its grant, and ends, too.
+    first_node_lost("power-off", &[1, 2, 3]);
 }
 
 #[test]
@@ -229,6 +236,41 @@ fn s53_a_node_that_fails_first_twice_running_is_replaced() {
         (&Value::from("evicted"), &Value::from("n2"), &Value::from("n3")),
         "{filled:?}"
     );
+    assert_eq!(kinds_of(&run).iter().filter(|kind| *kind == "evict").count(), 1);
+}
+
+/// What the image of one node lacks.
+const LACKS: &str = "\
+import os, runpy, sys
+if os.environ['SLURMD_NODENAME'] != 'n2':
+    sys.path.insert(0, 'lib')
+import labels
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
+";
+
+#[test]
+fn s11_a_module_that_one_node_lacks_costs_that_node() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let shared = cluster.shared();
+    std::fs::create_dir(shared.join("lib")).unwrap();
+    std::fs::write(shared.join("lib/labels.py"), "").unwrap();
+    std::fs::write(shared.join("lacks.py"), LACKS).unwrap();
+    let mut line = Job::line(&cluster, "lacks", &["--nproc-per-node=2", "--nnodes=2", "--spares=1"], SHORT);
+    let program = line.iter().position(|word| word == "toy_trainer.py").unwrap();
+    line.insert(program, "lacks.py".to_owned());
+    let mut command = cluster.exec(&[]);
+    command.args(srun("3")).args(line);
+    let began = std::time::Instant::now();
+    let job = Job::spawn(&cluster, "lacks", command, SHORT);
+    let (ended, journal, _) = job.finishes(s(60), &[1, 2, 3]);
+    assert!(began.elapsed() < s(40), "it took {:?}", began.elapsed());
+    let found = &journal.found;
+    assert!(found.iter().all(|found| found["nodes"] == serde_json::json!(["n2"])), "{found:#?}");
+    assert!(ended.stderr.contains("labels"), "{}", ended.stderr);
+    let run = shared.join("runs/lacks");
+    let filled = events_of(&run, "slot_filled");
+    assert_eq!((&filled[0]["instead_of"], &filled[0]["node"]), (&"n2".into(), &"n3".into()), "{filled:?}");
     assert_eq!(kinds_of(&run).iter().filter(|kind| *kind == "evict").count(), 1);
 }
 

@@ -20,9 +20,11 @@ mod commit_log;
 #[path = "../faults/journal.rs"]
 mod journal;
 
+mod clocks;
 mod cluster;
 mod elastic;
 mod forms;
+mod hangs;
 mod job;
 mod losses;
 mod machines;

@@ -137,3 +137,30 @@ fn job_was_not_lost(cluster: &Cluster, name: &str) -> bool {
     let run = cluster.shared().join("runs").join(name);
     events_of(&run, "node_lost").is_empty() && !kinds_of(&run).iter().any(|kind| kind == "evict")
 }
+
+/// As gang scheduling does it: every process of the step stands still, and goes on a minute later.
+#[test]
+fn a_job_that_is_suspended_for_a_minute_goes_on() {
+    let Some(cluster) = Cluster::patient(2) else { return };
+    let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
+    let options = ["--nproc-per-node=2", "--max-restarts=3"];
+    let job = Job::start(&cluster, "suspended", &launcher, &options, Training { steps: 300, ..LONG });
+    job.reached(0, 12);
+    let on_ctl = |words: &[&str]| {
+        let said = cluster.exec(&[]).args(words).output().unwrap();
+        assert!(said.status.success(), "{words:?}: {said:?}");
+        String::from_utf8_lossy(&said.stdout).trim().to_owned()
+    };
+    let id = on_ctl(&["squeue", "-h", "-o", "%i"]);
+    on_ctl(&["scontrol", "suspend", &id]);
+    // The minute itself is the fault.
+    std::thread::sleep(s(60));
+    on_ctl(&["scontrol", "resume", &id]);
+    let (ended, journal, _) = job.finishes(s(120), &[1, 2]);
+    // Whoever slept blames nobody; but every grant was over, and ranks do not run without one.
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+    assert!(!journal.attempts[1].charged, "{}", ended.stderr);
+    let run = cluster.shared().join("runs/suspended");
+    assert_eq!(events_of(&run, "node_lost"), Vec::<serde_json::Value>::new());
+    assert!(!kinds_of(&run).iter().any(|kind| kind == "evict"), "{}", ended.stderr);
+}

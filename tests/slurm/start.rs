@@ -167,6 +167,53 @@ fn nodes_that_share_no_directory_say_so() {
     cluster.nothing_left([1, 2], Duration::from_secs(5));
 }
 
+/// A node whose mount failed sees an empty directory under the name of the run directory: it makes a run of its own there, and
+/// must not disturb that of the others.
+#[test]
+fn a_node_that_sees_another_directory_leads_nobody() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let runs = cluster.shared().join("runs");
+    std::fs::create_dir(&runs).unwrap();
+    let own = format!("mkdir -p /local/runs && mount --bind /local/runs {} && echo done", runs.display());
+    assert_eq!(cluster.on_node(3, &own), "done");
+    let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N3"]).collect();
+    let options = [ONE_SPARE, &["--join-timeout=15"]].concat();
+    // Until that node has tried to lead.
+    let training = Training { steps: 300, step_time: "0.1", ..TINY };
+    let job = Job::start(&cluster, "strays", &launcher, &options, training);
+    let (ended, journal, _) = job.finishes_but_for_slurm(Duration::from_secs(120), &[1, 2, 3]);
+    assert_eq!(journal.attempts.len(), 1, "{}", ended.stderr);
+    let kinds = cluster.on_node(3, &format!("cat {}/strays/journal/*", runs.display()));
+    assert!(kinds.contains("\"kind\": \"lead\"") && !kinds.contains("\"kind\": \"attempt\""), "{kinds}");
+    assert!(ended.stderr.contains("; never came: n1, n2: was relight started there"), "{}", ended.stderr);
+}
+
+/// A node that reads an old copy of the run directory, secret and all, is told by what the coordinator has just written.
+#[test]
+fn a_node_that_reads_an_old_copy_of_the_directory_is_named() {
+    let Some(cluster) = Cluster::up(2) else { return };
+    let launcher: Vec<&str> = SRUN.iter().copied().chain(["-N2"]).collect();
+    let training = Training { steps: 150, step_time: "0.1", ..TINY };
+    let options = ["--nproc-per-node=2", "--max-restarts=3"];
+    let job = Job::start(&cluster, "copied", &launcher, &options, training);
+    job.reached(0, 5);
+    let runs = cluster.shared().join("runs").display().to_string();
+    let copy = format!("cp -a {runs} /local/copy && mount --bind /local/copy {runs} && echo done");
+    assert_eq!(cluster.on_node(2, &copy), "done");
+    // The next coordinator writes what the copy does not have.
+    let agent = cluster.agent_on(1);
+    cluster.signal_on(1, agent, "KILL");
+    let (ended, journal, _) = job.finishes(Duration::from_secs(120), &[1, 2]);
+    assert_eq!(journal.attempts.len(), 2, "{}", ended.stderr);
+    let run = cluster.shared().join("runs/copied");
+    let unproven = events_of(&run, "unproven");
+    assert!(
+        !unproven.is_empty() && unproven.iter().all(|e| e["node"] == "n2"),
+        "{unproven:?}\n{}",
+        ended.stderr
+    );
+}
+
 /// A job that was submitted twice, or a chained one that starts too early: the record that says who leads could be
 /// appended by both.
 #[test]

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::leftovers;
-use crate::support::relight::{Ended, RelightCommand, Running, Scene};
+use crate::support::relight::{Ended, RelightCommand, Running, Scene, binary};
 use crate::support::wait::wait_for;
 
 const LONG: Duration = Duration::from_secs(90);
@@ -228,6 +228,67 @@ fn a_machine_with_another_secret_or_the_same_name_stays_outside() {
     let (first, second) = both(first, second);
     assert_eq!((first.code, second.code), (0, 0), "{}\n--\n{}", first.stderr, second.stderr);
     for machine in [&one, &two, &three] {
+        leftovers::assert_none(&machine.scene);
+    }
+}
+
+/// `relight ctl` on the machine that leads, with this secret file.
+fn ctl(machine: &Machine, order: &[&str], secret: &Path) -> (i32, String) {
+    let mut command = machine.scene.command(binary());
+    command.arg("ctl").args(order).args(["--why", "a test", "--secret-file"]).arg(secret);
+    let said = command.env("SLURMD_NODENAME", "a").output().unwrap();
+    let text = [said.stdout, said.stderr].concat();
+    (said.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Who knows the secret of the machines may give orders; a machine that is taken out ends well, and the run goes on.
+#[test]
+fn machines_take_orders_of_whoever_knows_their_secret() {
+    let machines = [Machine::new(), Machine::new(), Machine::new()];
+    let [one, two, three] = &machines;
+    let said = one.scene.path("exp").join("said");
+    let endpoint = format!("127.0.0.1:{}", free_port());
+    let options = [
+        "--nnodes=2",
+        "--rdzv-backend=c10d",
+        "--rdzv-endpoint",
+        &endpoint,
+        "--max-restarts=3",
+        "--join-timeout=60",
+    ];
+    let first = one.run("a", &options, "time.sleep(600)", &said).spawn();
+    wait_for("the first machine to lead", LONG, || {
+        let shown = one.shown();
+        if shown.contains("logs, journal") { Ok(()) } else { Err(shown) }
+    });
+    let second = two.run("b", &options, "time.sleep(600)", &said).spawn();
+    wait_for_lines(&said, 2, &[one, two]);
+    let spare = three.run("c", &options, "time.sleep(600)", &said).spawn();
+    let secret = one.scene.path("secret");
+    let other = one.scene.path("other");
+    fs::write(&other, "somebody else's, just as long").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o600)).unwrap();
+    let (code, text) = ctl(one, &["stop"], &other);
+    assert_eq!(code, 1, "{text}");
+    assert!(text.contains("its machines know each other by another secret"), "{text}");
+    assert!(text.contains("hint: name the secret file of the run: --secret-file FILE"), "{text}");
+    // The third machine is there as soon as it may be taken.
+    wait_for("a spare", LONG, || {
+        let mut status = one.scene.command(binary());
+        let status = status.arg("status").output().unwrap();
+        let text = String::from_utf8_lossy(&status.stdout).into_owned();
+        if text.contains("c: spare") { Ok(()) } else { Err(text) }
+    });
+    let (code, text) = ctl(one, &["evict", "b"], &secret);
+    assert_eq!((code, text.as_str()), (0, "b is being taken out\n"));
+    let second = second.wait(LONG);
+    assert_eq!(second.code, 0, "an agent that is taken out is no failure: {}", second.stderr);
+    wait_for_lines(&said, 4, &[one, three]);
+    let (code, text) = ctl(one, &["stop"], &secret);
+    assert_eq!((code, text.as_str()), (0, "stopping the run\n"));
+    let (first, spare) = both(first, spare);
+    assert_eq!((first.code, spare.code), (93, 93), "{}\n--\n{}", first.stderr, spare.stderr);
+    for machine in &machines {
         leftovers::assert_none(&machine.scene);
     }
 }

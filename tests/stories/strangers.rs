@@ -22,7 +22,13 @@ const UNTIL: &str =
 
 /// `relight run` as one task of a step with these nodes.
 fn step(scene: &Scene, nodes: &str, node: &str, options: &[&str]) -> RelightCommand {
-    let mut command = RelightCommand::run(scene);
+    step_beside(scene, scene, nodes, node, options)
+}
+
+/// The same on a machine of its own, whose run lies in another scene.
+fn step_beside(runs: &Scene, scene: &Scene, nodes: &str, node: &str, options: &[&str]) -> RelightCommand {
+    let mut command = RelightCommand::bare(scene);
+    command.args(["run", "--run-dir"]).arg(runs.path("run")).args(["--run-id", "scene"]);
     command.args(["--lost-after", "6"]).args(options).arg("until.py");
     for (name, value) in [
         ("SLURM_JOB_ID", "77"),
@@ -203,4 +209,20 @@ fn another_version_in_the_place_of_the_coordinator_is_named() {
     answering.join().unwrap();
     assert_eq!(ended.code, 2, "{}", ended.stderr);
     assert!(ended.stderr.contains("relight 9.9.9 with protocol 99"), "{}", ended.stderr);
+}
+
+/// Nobody knows the nodes' addresses, and the file that says where the coordinator is cannot be read: the journal can.
+#[test]
+fn without_a_hint_the_journal_says_where_the_coordinator_is() {
+    let (one, two) = (Scene::new(), Scene::new());
+    for scene in [&one, &two] {
+        script(scene, "until.py", "");
+    }
+    let first = step(&one, "n[1-2]", "n1", &["--nproc-per-node=1"]).spawn();
+    coordinator(&one);
+    std::fs::remove_file(hint_path(&one)).unwrap();
+    std::fs::create_dir(hint_path(&one)).unwrap();
+    let second = step_beside(&one, &two, "n[1-2]", "n2", &["--nproc-per-node=1"]).spawn().wait(LONG);
+    let first = first.wait(LONG);
+    assert_eq!((first.code, second.code), (0, 0), "{}\n--\n{}", first.stderr, second.stderr);
 }

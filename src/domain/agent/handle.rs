@@ -47,6 +47,9 @@ impl Agent {
                     out.note(Note::Dropped { stale: Stale::Attempt });
                 }
             }
+            Event::LastPage { attempt, local_rank, sample, failed } => {
+                self.last_page(attempt, local_rank, sample, failed, out);
+            }
             Event::Swept { op, survivors } => self.swept(now, op, survivors, out),
             Event::OfferReady { op, offer } if self.offer_op == Some(op) => {
                 self.offer_op = None;
@@ -324,7 +327,8 @@ impl Agent {
         }
         self.team = Some(Team { attempt, ranks });
         self.floor = Some(attempt);
-        self.watch = Watch::default();
+        let place = world.members.iter().position(|m| m.node == self.config.node).unwrap_or(0);
+        self.watch = Watch::of_node(place, world.members.len());
         self.requests.clear();
         self.offer = None;
         self.resend = None;

@@ -384,8 +384,7 @@ impl Coordinator {
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
-        let (dirty, found) = (broke.dirty.clone(), broke.found.clone());
-        let unstartable = unstartable(broke);
+        let (dirty, found, unstartable) = (broke.dirty.clone(), broke.found.clone(), unstartable(broke));
         let (reached, sought) = (broke.reached, broke.sought);
         let slot = first.as_ref().and_then(|first| self.ledger.slot(&first.node));
         let free = |(n, p): &(&NodeName, &Peer)| {
@@ -398,8 +397,10 @@ impl Coordinator {
         let mut gone = lost.clone();
         let out_of_it = |m: &&Member| self.ledger.is_evicted(&m.node) && !lost.contains(&m.node);
         gone.extend(broke.members.iter().filter(out_of_it).map(|m| m.node.clone()));
+        let hung = is_hang(broke) && lost.is_empty() && because.is_none();
         let broken = Broken {
             first: first.as_ref(),
+            hung,
             gone: &gone,
             dirty: dirty.as_ref(),
             unstartable,
@@ -445,7 +446,11 @@ impl Coordinator {
         }
         self.acting.evicts.clone_from(&verdict.evict);
         if let Decision::Stop { code } = verdict.decision {
-            let sentence = first.map_or_else(|| "the run cannot go on".to_owned(), |f| f.sentence());
+            let reason = found.reasons.first().filter(|_| hung);
+            let sentence = match (&first, reason) {
+                (Some(first), _) => first.sentence(),
+                (None, reason) => reason.map_or("the run cannot go on", String::as_str).to_owned(),
+            };
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
         let replace = self.gives_up_slots(&verdict.decision, &lost);

@@ -25,6 +25,7 @@ mod proof;
 mod reach;
 mod state;
 mod supervised;
+mod suspects;
 mod told;
 
 pub use hang::{Collected, RankState};

@@ -7,8 +7,8 @@ use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::time::{BootTime, Now, earlier};
 use super::super::wire::{AgentMsg, FromSupervisor, ToSupervisor};
-use super::Effect;
 use super::state::{Coordinator, Phase};
+use super::{Effect, Found};
 
 /// USR1 and USR2: what Slurm and users announce with them is no stop.
 const WARNINGS: [u8; 2] = [10, 12];
@@ -55,6 +55,7 @@ impl Coordinator {
                     self.ended_tasks.insert(node, now.boot);
                 }
             }
+            FromSupervisor::Job(word) => self.found(Found::Job(word)),
         }
     }
 

@@ -8,6 +8,7 @@ use relight::domain::exit::ExitKind;
 use relight::domain::ids::{Attempt, Incarnation, LocalRank, NodeName, RunId, Seq, Term};
 use relight::domain::ledger::Ledger;
 use relight::domain::outbox::{Machine, Outbox};
+use relight::domain::policy::JobWord;
 use relight::domain::record::{Body, Record};
 use relight::domain::spec::{NodeSpec, Numbers, Offer, RunSpec};
 use relight::domain::time::{BootTime, Now};
@@ -179,6 +180,7 @@ fn loses() -> Vec<Step> {
     all.push(Step::Back { node: 3 });
     all.push(join(3));
     all.push(Step::Supervisor(FromSupervisor::AgentEnded { node: name(3), rc: 1 }));
+    all.push(Step::Supervisor(FromSupervisor::Job(JobWord::Ends)));
     all.push(Step::SupervisorLink(true));
     all.push(says(
         1,
@@ -235,7 +237,7 @@ impl Bed {
         self.machine.handle(now, event, &mut out);
         for note in out.take_notes() {
             for line in self.console.lines(&note, "T") {
-                assert!(!line.contains('\0') || format!("{note:?}").contains("\\0"));
+                assert!(!line.contains('\0') || format!("{note:?}").contains("\\0"), "{line:?} {note:?}");
             }
         }
         for effect in out.take_effects() {

@@ -339,7 +339,7 @@ impl World {
             Effect::Report(_)
             | Effect::Answer { .. }
             | Effect::Collected(_)
-            | Effect::Supervisor(ToSupervisor::Finish { .. }) => {}
+            | Effect::Supervisor(ToSupervisor::Finish { .. } | ToSupervisor::AskJob) => {}
             Effect::Over { code } => {
                 if let Some(lead) = self.lead_mut(node) {
                     lead.over = true;
