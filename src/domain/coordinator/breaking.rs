@@ -50,6 +50,12 @@ pub(super) enum What {
     Asked(String),
 }
 
+/// Why a run ends: its first failure, else what its hang was found to be.
+fn last_sentence(first: Option<&FirstFailure>, hang: Option<&String>) -> String {
+    let other = || hang.map_or("the run cannot go on", String::as_str).to_owned();
+    first.map_or_else(other, FirstFailure::sentence)
+}
+
 impl Coordinator {
     pub(super) fn exited(
         &mut self,
@@ -446,11 +452,7 @@ impl Coordinator {
         }
         self.acting.evicts.clone_from(&verdict.evict);
         if let Decision::Stop { code } = verdict.decision {
-            let reason = found.reasons.first().filter(|_| hung);
-            let sentence = match (&first, reason) {
-                (Some(first), _) => first.sentence(),
-                (None, reason) => reason.map_or("the run cannot go on", String::as_str).to_owned(),
-            };
+            let sentence = last_sentence(first.as_ref(), found.reasons.first().filter(|_| hung));
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
         let replace = self.gives_up_slots(&verdict.decision, &lost);

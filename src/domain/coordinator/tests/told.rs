@@ -43,7 +43,8 @@ fn machines() -> Bed {
 
 #[test]
 fn each_difference_keeps_a_machine_out_and_is_said_once() {
-    let table: [(fn(&mut Told), Difference); 3] = [
+    type Change = fn(&mut Told);
+    let table: [(Change, Difference); 3] = [
         (|told| told.command += 1, Difference::Command),
         (|told| told.nodes = (1, 3), Difference::Nodes { told: (1, 3), leads: (2, 2) }),
         (|told| told.rank = Some(0), Difference::Rank { rank: 0, other: name(1) }),
