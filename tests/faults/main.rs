@@ -12,8 +12,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod attribution;
 mod commit_log;
+mod devices;
 mod guarded;
 mod hangs;
 mod journal;
@@ -22,6 +24,7 @@ mod run;
 mod scenario;
 mod sessions;
 mod soak;
+mod stops;
 mod store;
 mod torchrun;
 

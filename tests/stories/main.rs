@@ -14,6 +14,7 @@ mod support;
 
 mod console;
 mod error_files;
+mod hang;
 mod heartbeat;
 mod inspecting;
 mod machines;
@@ -24,6 +25,7 @@ mod signals;
 mod strangers;
 mod surroundings;
 mod user;
+mod why_hang;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
