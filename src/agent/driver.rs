@@ -19,6 +19,7 @@ use super::rendezvous::{Rendezvous, said};
 use super::start::{Refused, Starter};
 use crate::domain::agent::{Agent, AgentConfig, Effect, Event, Scope, Seat};
 use crate::domain::attribution::evidence::survey;
+use crate::domain::devices::{Gpus, Word};
 use crate::domain::error_file::ErrorNote;
 use crate::domain::exit::ExitKind;
 use crate::domain::guardian::{SignalInfo, ToAgent};
@@ -77,6 +78,8 @@ pub enum Input {
         /// Of each that was asked for; none: no answer in time.
         notes: Option<Vec<(LocalRank, Option<ErrorNote>)>>,
     },
+    /// From the process that asks the driver of this node's GPUs.
+    Gpus(GpuNews),
     /// What was found out about ranks that do not advance.
     Evidence {
         /// Their attempt.
@@ -84,6 +87,15 @@ pub enum Input {
         /// One a rank that was asked for, in order.
         found: Vec<Found>,
     },
+}
+
+/// What the process that asks the driver of GPUs does.
+#[derive(Debug)]
+pub enum GpuNews {
+    /// It said something.
+    Word(Word),
+    /// It has said nothing for so long, in milliseconds, and was given up.
+    Late(u64),
 }
 
 /// What the agent's task asks of the rest of the process.
@@ -102,8 +114,9 @@ pub trait Hooks {
     /// Find out where these ranks stand, with two looks that lie at least so far apart, and say so with
     /// [`Input::Evidence`], in any case and within 5 s. Another look ends the one before.
     fn collect_evidence(&mut self, attempt: Attempt, ranks: Vec<Target>, between: Duration);
-    /// Look whether this node is fit, and say so with `Event::Checked`. With an attempt: ask these programs of the user, each
-    /// of which may take so long; in any case and soon after. Without: whatever can be looked at without them, some time.
+    /// Look whether this node is fit, and say so with `Event::Checked`. With an attempt: all there is to look at, and these
+    /// programs of the user, each of which may take so long; in any case and soon after. Without: what takes no programs,
+    /// some time.
     fn check(&mut self, attempt: Option<Attempt>, programs: HealthSpec);
     /// Whose grants count from here on.
     fn follow(&mut self, term: Term, leader: Incarnation, previous_dead: bool, forever: bool);
@@ -149,6 +162,7 @@ pub struct Driver<H> {
     sources: BTreeMap<LocalRank, (Source, i32)>,
     ends: Ends,
     measured: Measured,
+    gpus: Gpus,
     hold: Option<PortHold>,
     used_ports: Vec<u16>,
     /// The ranks' rendezvous store, where this node hosts it.
@@ -174,6 +188,7 @@ impl<H: Hooks> Driver<H> {
             sources: BTreeMap::new(),
             ends: Ends::default(),
             measured: Measured::default(),
+            gpus: Gpus::default(),
             hold: None,
             used_ports: Vec::new(),
             rendezvous: Rendezvous::default(),
@@ -225,7 +240,21 @@ impl<H: Hooks> Driver<H> {
                 self.ends.read(attempt, notes);
                 self.go_on();
             }
+            Input::Gpus(news) => self.hear_of_gpus(news),
             Input::Evidence { attempt, found } => self.collected(attempt, found),
+        }
+    }
+
+    fn hear_of_gpus(&mut self, news: GpuNews) {
+        let changed = match news {
+            GpuNews::Word(word) => self.gpus.hear(clock::boot(), word),
+            GpuNews::Late(ms) => {
+                self.gpus.late(ms);
+                true
+            }
+        };
+        if changed {
+            self.handle(Event::Checked { attempt: None, results: vec![self.gpus.result()] });
         }
     }
 
@@ -379,6 +408,7 @@ impl<H: Hooks> Driver<H> {
         let seen = tail.as_ref().filter(|_| failed).map(|tail| {
             let mut seen = survey(&tail.stdout);
             seen.extend(survey(&tail.stderr));
+            seen.extend(self.gpus.sightings(self.measured.since()));
             seen
         });
         let facts = self.measured.facts(&kind);

@@ -2,7 +2,9 @@
 
 use crate::domain::attribution::evidence::{Facts, Oom};
 use crate::domain::exit::ExitKind;
+use crate::domain::time::BootTime;
 use crate::sys::cgroup::{self, MemoryGroup};
+use crate::sys::clock;
 
 const SIGBUS: u8 = 7;
 const SIGKILL: u8 = 9;
@@ -12,6 +14,7 @@ const SIGKILL: u8 = 9;
 pub(super) struct Measured {
     group: Option<MemoryGroup>,
     killed: Option<u64>,
+    since: BootTime,
 }
 
 impl Measured {
@@ -20,6 +23,12 @@ impl Measured {
         // The group that we are in is the same for as long as we live, but for who moves us.
         self.group = MemoryGroup::own();
         self.killed = self.group.as_ref().and_then(MemoryGroup::kills);
+        self.since = clock::boot();
+    }
+
+    /// When the ranks of this attempt were started.
+    pub(super) fn since(&self) -> BootTime {
+        self.since
     }
 
     /// What is to be known of an end that was seen just now.

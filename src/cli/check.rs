@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::io;
 use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::json;
@@ -13,11 +13,13 @@ use super::facts::Process;
 use super::failure::Failure;
 use super::flags::{CheckArgs, RunOptions};
 use super::{output, run};
+use crate::domain::env;
 use crate::domain::exit_code::Outcome;
 use crate::domain::health::{CheckResult, Finding, HealthSpec, failed, late};
 use crate::domain::ids::Op;
 use crate::domain::settings::{LogDir, Settings};
 use crate::health::check::{LIMIT, Plan};
+use crate::health::gpus::Driver;
 use crate::health::protocol::{Request, Response};
 use crate::ipc::frame;
 use crate::sys::capability::Capabilities;
@@ -61,6 +63,7 @@ fn plan(process: &Process, settings: &Settings) -> Plan {
         rooms,
         shared: Some((run_dir, format!("{}-{}", settings.node, own::own_pid()))),
         above: true,
+        gpus: Driver::of(process.var(env::RELIGHT_NVML).unwrap_or_default(), Path::new(""), &process.env),
         programs: commands,
         timeout_ms,
         env: process.env.clone(),

@@ -1,10 +1,13 @@
 //! `relight ctl`: a person's orders to a run.
 
+use std::path::Path;
+
 use super::facts::Process;
 use super::failure::Failure;
 use super::flags::{CtlArgs, CtlCommand};
 use super::runs::RunsError;
-use super::{output, runs};
+use super::{output, runs, secret};
+use crate::domain::env;
 use crate::domain::exit_code::Outcome;
 use crate::domain::ids::NodeName;
 use crate::domain::record::{Order, Ordered};
@@ -25,7 +28,7 @@ pub fn ctl(process: &Process, command: &CtlCommand) -> Result<Outcome, Failure> 
         CtlCommand::Evict { node, args } => (Order::Evict { node: NodeName::new(node) }, args),
         CtlCommand::Stop(args) => (Order::Stop, args),
     };
-    let CtlArgs { why, run } = args;
+    let CtlArgs { why, secret_file, run } = args;
     let dir = runs::find(process, run)?;
     let view = look::read_run(&dir).map_err(RunsError::Layout)?;
     if view.end().is_some() {
@@ -34,7 +37,9 @@ pub fn ctl(process: &Process, command: &CtlCommand) -> Result<Outcome, Failure> 
     }
     let by = format!("user {} on {}", files::my_uid(), process.node());
     let ordered = Ordered { order, reason: why.clone(), by };
-    match operator::order(&dir, view.run.run.clone(), NodeName::new(process.node()), ordered)? {
+    let file = secret_file.as_deref().or_else(|| process.var(env::RELIGHT_SECRET_FILE)).map(Path::new);
+    let shared = secret::of_machines(file, &process.cwd)?;
+    match operator::order(&dir, view.run.run.clone(), NodeName::new(process.node()), shared, ordered)? {
         ToOperator::Done { sentence } => output::print(&format!("{sentence}\n")).map(|()| Outcome::Finished),
         ToOperator::Refused { sentence } => {
             output::complain(&format!("relight: refused: {sentence}\n"));

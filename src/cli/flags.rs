@@ -489,6 +489,9 @@ pub struct CtlArgs {
     /// Why: it is kept in the journal
     #[arg(long, value_name = "TEXT")]
     pub why: String,
+    /// Of a run of several machines without Slurm: the secret that they know each other by
+    #[arg(long, value_name = "FILE")]
+    pub secret_file: Option<String>,
     /// Which run.
     #[command(flatten)]
     pub run: RunRef,

@@ -111,6 +111,7 @@ variables! {
     RELIGHT_HEARTBEAT_HOOKS = Reads "RELIGHT_HEARTBEAT_HOOKS": "Default of `--heartbeat-hooks`.";
     RELIGHT_LOG = Reads "RELIGHT_LOG": "What the agent logs about itself, on standard error: a filter such as `debug` or `relight::store=warn,relight::agent=debug` (targets: `relight::agent`, `relight::coordinator`, `relight::store`).";
     RELIGHT_FORCE_FALLBACK = Reads "RELIGHT_FORCE_FALLBACK": "Kernel features to be treated as missing, comma-separated: `pidfd`, `close_range`, `children`, or `all` (tests of old kernels).";
+    RELIGHT_NVML = Reads "RELIGHT_NVML": "The library by which NVIDIA's driver is asked about the GPUs of a node (default: `libnvidia-ml.so.1` where there is a `/dev/nvidiactl`); `off`: it is not asked.";
     RELIGHT_TEST_CLOCK = Reads "RELIGHT_TEST_CLOCK": "`SECONDS` or `SECONDS@FILE`: relight's own wall clock is off by so many seconds, with a file from when that is there on (tests of clocks that are wrong or are set).";
     RELIGHT_SECRET_FILE = Reads "RELIGHT_SECRET_FILE": "Default of `--secret-file`.";
     RELIGHT_SECRET = Reads "RELIGHT_SECRET": "Kept for the secret of a run without a shared directory; only looked at to be taken away: it is never passed on to a rank.";

@@ -47,8 +47,11 @@ pub fn errno_name(errno: i32) -> String {
     ];
     let name = match errno {
         40 => "LOOP",
+        98 => "ADDRINUSE",
+        107 => "NOTCONN",
         110 => "TIMEDOUT",
         116 => "STALE",
+        121 => "REMOTEIO",
         122 => "DQUOT",
         _ => usize::try_from(errno).ok().and_then(|at| NAMES.get(at)).copied().unwrap_or(""),
     };

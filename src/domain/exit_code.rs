@@ -86,8 +86,8 @@ impl Outcome {
             Self::DoNotRequeue => (
                 "93",
                 "do not requeue",
-                "The program itself is at fault and no progress was made: a requeue would fail the same way.",
-                "do not requeue; correct the program",
+                "A requeue would fail the same way: the program itself is at fault, or no progress was made. Or a person (`relight ctl stop`) or a rank (`relight.request_stop`) asked for the end of the run.",
+                "do not requeue; look at `relight why RUN`",
             ),
             Self::Signal(_) => (
                 "128+n",

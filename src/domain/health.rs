@@ -63,6 +63,13 @@ pub struct CheckResult {
 }
 
 impl CheckResult {
+    /// The same check found the same.
+    #[must_use]
+    pub fn says_as(&self, other: &Self) -> bool {
+        (&self.check, self.finding, self.warns, &self.sentence)
+            == (&other.check, other.finding, other.warns, &other.sentence)
+    }
+
     /// Somebody should hear of it.
     #[must_use]
     pub fn is_noteworthy(&self) -> bool {

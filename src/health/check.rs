@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::gpus::{Driver, Gpus};
 use crate::domain::health::{self, CheckResult, MOST_OUTPUT, Said};
 use crate::sys::capability::Capabilities;
 use crate::sys::capture::{self, End};
@@ -40,6 +41,8 @@ pub struct Plan {
     pub shared: Option<(PathBuf, String)>,
     /// Where it is not there, the nearest one above it is tried.
     pub above: bool,
+    /// How the driver of the GPUs is asked; none: it is not.
+    pub gpus: Option<Driver>,
     /// Command lines of the user.
     pub programs: Vec<String>,
     /// How long each of them may take, in milliseconds.
@@ -65,6 +68,7 @@ impl Plan {
         if let Some((dir, name)) = self.shared {
             all.push(Box::new(SharedDirectory { dir, name, above: self.above }));
         }
+        all.extend(self.gpus.map(|driver| Box::new(Gpus(driver)) as Box<dyn Check>));
         for command in self.programs {
             let limit = Duration::from_millis(self.timeout_ms);
             all.push(Box::new(Program { command, limit, env: self.env.clone(), cwd: self.cwd.clone() }));

@@ -3,5 +3,6 @@
 
 pub mod check;
 pub mod error_files;
+pub mod gpus;
 pub mod protocol;
 pub mod worker;

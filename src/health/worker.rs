@@ -9,39 +9,32 @@ use super::check::{self, Plan};
 use super::error_files;
 use super::protocol::{Request, Response, SpaceRow};
 use crate::domain::health::{CheckResult, late};
-use crate::ipc::frame::{self, FrameError};
+use crate::ipc::frame;
 use crate::sys::{clock, files};
 
 /// Answers until the other side closes; returns the exit code of the process.
 #[must_use]
 pub fn run(socket: OwnedFd) -> i32 {
-    let mut socket = UnixStream::from(socket);
-    loop {
-        let request = match frame::read::<Request>(&mut socket) {
-            Ok(request) => request,
-            Err(FrameError::Closed) => return 0,
-            Err(_) => return 1,
-        };
-        let response = match request {
-            Request::Space { op, paths } => {
-                let rows = paths.into_iter().map(|path| {
-                    let free_bytes = files::free_bytes(&path);
-                    SpaceRow { path, free_bytes }
-                });
-                Response::Space { op, rows: rows.collect() }
-            }
-            Request::ErrorFiles { op, paths, not_before_ms } => {
-                let notes = paths.iter().map(|path| error_files::read(path, not_before_ms));
-                Response::ErrorFiles { op, notes: notes.collect() }
-            }
-            Request::Leave { op, path, text } => {
-                Response::Left { op, done: files::write_small(&path, text.as_bytes()).is_ok() }
-            }
-            Request::Checks { op, plan } => Response::Checks { op, results: checked(plan) },
-        };
-        if frame::write(&mut socket, &response).is_err() {
-            return 1;
+    frame::serve(UnixStream::from(socket), answer)
+}
+
+fn answer(request: Request) -> Response {
+    match request {
+        Request::Space { op, paths } => {
+            let rows = paths.into_iter().map(|path| {
+                let free_bytes = files::free_bytes(&path);
+                SpaceRow { path, free_bytes }
+            });
+            Response::Space { op, rows: rows.collect() }
         }
+        Request::ErrorFiles { op, paths, not_before_ms } => {
+            let notes = paths.iter().map(|path| error_files::read(path, not_before_ms));
+            Response::ErrorFiles { op, notes: notes.collect() }
+        }
+        Request::Leave { op, path, text } => {
+            Response::Left { op, done: files::write_small(&path, text.as_bytes()).is_ok() }
+        }
+        Request::Checks { op, plan } => Response::Checks { op, results: checked(plan) },
     }
 }
 

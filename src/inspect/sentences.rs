@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::harmless;
+use crate::domain::attribution::Verdict;
 use crate::domain::exit::ExitKind;
 use crate::domain::liveness::limits::Learned;
+use crate::domain::liveness::vote::HANG;
 use crate::domain::record::{
     AttemptBody, Body, Break, Cause, Decision, End, FirstFailure, Ground, Incident, Lead, Order, Outcome,
     Record,
@@ -41,15 +43,23 @@ pub fn first_failure(first: &FirstFailure) -> String {
     harmless(&first.sentence_with_exit()).replace('\n', " ")
 }
 
-/// What broke a world.
+/// What broke a world; the verdict tells where no rank and no node did.
 #[must_use]
-pub fn broke(first: Option<&FirstFailure>, lost: &[crate::domain::ids::NodeName]) -> String {
+pub fn broke(
+    first: Option<&FirstFailure>,
+    lost: &[crate::domain::ids::NodeName],
+    found: Option<&Verdict>,
+) -> String {
+    let hang = found.filter(|found| found.cause == HANG).and_then(|found| found.reasons.first());
     let lost: Vec<&str> = lost.iter().map(|n| n.as_str()).collect();
     match (first, lost.is_empty()) {
         (Some(first), true) => first_failure(first),
         (Some(first), false) => format!("{}; lost {}", first_failure(first), lost.join(", ")),
         (None, false) => format!("lost {}", lost.join(", ")),
-        (None, true) => "an agent was lost with its ranks".into(),
+        (None, true) => hang.map_or_else(
+            || "an agent was lost with its ranks".into(),
+            |reason| format!("the program did not advance: {}", harmless(reason).replace('\n', " ")),
+        ),
     }
 }
 
@@ -106,15 +116,16 @@ fn attempt(record: &Record, world: &AttemptBody) -> String {
         text.push_str(&format!(", {}", count(world.spares.len(), "spare")));
     }
     if let Cause::Incident(b) = &world.cause {
-        let Break { incident, first_failure, lost, .. } = &**b;
-        let what = broke(first_failure.as_ref(), lost);
+        let Break { incident, first_failure, lost, verdict, .. } = &**b;
+        let what = broke(first_failure.as_ref(), lost, Some(verdict));
         text.push_str(&format!(" after incident {incident}: {what}; {}", decision(&b.decision)));
     }
     text
 }
 
 fn incident(i: &Incident) -> String {
-    let mut text = format!("incident {} settled: {}", i.incident, broke(i.first_failure.as_ref(), &i.lost));
+    let what = broke(i.first_failure.as_ref(), &i.lost, Some(&i.verdict));
+    let mut text = format!("incident {} settled: {what}", i.incident);
     if !i.victims.is_empty() {
         text.push_str(&format!("; {} because of it", count(i.victims.len(), "victim")));
     }

@@ -89,6 +89,9 @@ pub fn render(view: &RunView, call: &str, alive: Alive, now_ms: u64, json: bool,
     if let Some(last) = incidents.last() {
         line("incidents", &format!("{}; details: relight why {call} {last}", incidents.len()));
     }
+    if let Some((number, what)) = super::why::last(view) {
+        line("last", &format!("incident {number}: {what}"));
+    }
     Said { text, code: if view.damage.is_some() { exit_code::FAILED } else { 0 } }
 }
 
@@ -124,10 +127,16 @@ fn numbers(view: &RunView, status: &Status, line: &mut impl FnMut(&str, &str)) {
     }
     let budget = status.max_restarts.map(|m| format!(" of {m}"));
     let without = match status.without_progress {
+        // Where they end the run, budgets tell it.
+        _ if status.max_restarts.is_none() && !status.budgets.is_empty() => String::new(),
         0 => String::new(),
         n => format!("; {} in a row without known progress", count(n as usize, "attempt")),
     };
     line("restarts", &format!("{}{}{without}", status.restarts, budget.unwrap_or_default()));
+    // What nothing was taken of need not be told.
+    for budget in status.budgets.iter().filter(|budget| budget.used > 0) {
+        line("budget", &format!("{} of {} {}", budget.used, budget.of, budget.what));
+    }
     if status.paused {
         line("paused", "nothing is started after a failure until `relight ctl resume`");
     }
@@ -136,10 +145,43 @@ fn numbers(view: &RunView, status: &Status, line: &mut impl FnMut(&str, &str)) {
         line("spares", &spares.to_string());
     }
     line("leader", &format!("{} (pid {}, term {})", status.leader, status.pid, status.term));
-    // Whoever simply works is in the sums above.
+    line_up(status, line);
+    // Whoever simply works is in the lines above.
     for node in status.nodes.iter().filter(|n| n.state != "active") {
         line("node", &format!("{}: {}", node.node, harmless(&node.state)));
     }
+}
+
+/// So many slots are listed, and so many ranks that are behind.
+const SHOWN: usize = 16;
+const LAGGARDS: usize = 4;
+
+/// Which node has which slot, and how far ranks are.
+fn line_up(status: &Status, line: &mut impl FnMut(&str, &str)) {
+    let mut slots: Vec<(u32, &str)> =
+        status.nodes.iter().filter_map(|n| Some((n.slot?.0, n.node.as_str()))).collect();
+    slots.sort_unstable();
+    if slots.len() > 1 {
+        let shown: Vec<String> =
+            slots.iter().take(SHOWN).map(|(slot, node)| format!("{slot} {node}")).collect();
+        let more = slots.len().saturating_sub(SHOWN);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        line("slots", &format!("{}{more}", shown.join(", ")));
+    }
+    let Some(front) = status.ranks.iter().filter_map(|rank| Some(rank.step?.saturating_add(rank.lag))).max()
+    else {
+        return;
+    };
+    let mut behind: Vec<_> = status.ranks.iter().filter(|rank| rank.lag > 0).collect();
+    behind.sort_by_key(|rank| (std::cmp::Reverse(rank.lag), rank.rank));
+    let named = behind.iter().take(LAGGARDS).map(|rank| {
+        format!("rank {} ({}) by {}, in {}", rank.rank, rank.node, rank.lag, harmless(&rank.phase))
+    });
+    let named = named.collect::<Vec<_>>().join("; ");
+    let more = behind.len().saturating_sub(LAGGARDS);
+    let more = if more > 0 { format!(" and {} more", count(more, "rank")) } else { String::new() };
+    let behind = if behind.is_empty() { String::new() } else { format!("; behind: {named}{more}") };
+    line("steps", &format!("{front}{behind}"));
 }
 
 fn as_json(view: &RunView, alive: Alive, now_ms: u64) -> Said {
@@ -161,6 +203,7 @@ fn as_json(view: &RunView, alive: Alive, now_ms: u64) -> Said {
         "end": view.end(),
         "status": view.status,
         "incidents": super::why::incidents(view),
+        "last_incident": super::why::last(view).map(|(number, what)| serde_json::json!({ "number": number, "what": what })),
         "damage": view.damage,
     });
     let code = if view.damage.is_some() { exit_code::FAILED } else { 0 };

@@ -199,6 +199,7 @@ pub(crate) fn status() -> Status {
         waiting: None,
         paused: false,
         without_progress: 0,
+        budgets: Vec::new(),
         nodes: vec![of(1, "active"), of(2, "active"), of(3, "spare")],
     }
 }

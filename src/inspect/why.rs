@@ -5,10 +5,12 @@ use super::{Clock, Said, harmless, logs};
 use crate::domain::attribution;
 use crate::domain::exit::ExitKind;
 use crate::domain::exit_code;
-use crate::domain::ids::{Attempt, NodeName};
+use crate::domain::ids::{Attempt, NodeName, Rank};
+use crate::domain::liveness::lineup::{self, Row};
+use crate::domain::liveness::vote::HANG;
 use crate::domain::policy::progress::Progress;
 use crate::domain::record::{Body, Break, Cause, Decision, End, Evict, FirstFailure, Incident, Victim};
-use crate::store::look::RunView;
+use crate::store::look::{self, RunView};
 
 /// Everything that the journal says of one incident.
 #[derive(Debug, Default)]
@@ -29,6 +31,35 @@ struct Case<'a> {
     settled: Option<&'a Incident>,
     next: Option<Attempt>,
     end: Option<&'a End>,
+    /// Where its ranks were, if they did not advance and that was kept.
+    lineup: Vec<Row>,
+}
+
+impl Case<'_> {
+    fn is_hang(&self) -> bool {
+        self.found.is_some_and(|found| found.cause == HANG)
+    }
+
+    /// What broke the world, on one line.
+    fn what(&self) -> String {
+        broke(self.first, self.lost, self.found).replace('\n', " ")
+    }
+}
+
+/// The case with what is kept of it beside the journal.
+fn whole(view: &RunView, number: u64) -> Option<Case<'_>> {
+    let mut case = case(view, number)?;
+    if case.is_hang() && view.incident_dirs.contains(&number) {
+        case.lineup = look::lineup(&view.dir, number);
+    }
+    Some(case)
+}
+
+/// The newest incident: its number, and what it was, on one line.
+#[must_use]
+pub fn last(view: &RunView) -> Option<(u64, String)> {
+    let number = *incidents(view).last()?;
+    Some((number, case(view, number)?.what()))
 }
 
 fn case(view: &RunView, number: u64) -> Option<Case<'_>> {
@@ -116,7 +147,7 @@ pub fn render(view: &RunView, number: Option<u64>, clock: &Clock) -> Said {
         let how = view.end().map_or_else(|| "it has not ended".into(), end);
         return damaged(view, format!("nothing failed in run {run}: {how}\n"));
     };
-    let Some(case) = case(view, wanted) else {
+    let Some(case) = whole(view, wanted) else {
         let known = match (all.first(), all.last()) {
             (Some(a), Some(b)) if a != b => format!("it has incidents {a} to {b}"),
             (Some(a), _) => format!("it has incident {a} only"),
@@ -142,9 +173,9 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
             text.push_str(&format!("  {name:<10}{value}\n"));
         }
     };
-    let what = broke(case.first, case.lost);
+    let what = case.what();
     if case.first.is_some() || !case.lost.is_empty() || case.settled.is_some() || case.next.is_some() {
-        line("what", &what.replace('\n', " "));
+        line("what", &what);
     }
     if let Some(first) = case.first {
         line("when", &clock.stamp(first.wall_ms));
@@ -168,6 +199,7 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
         line("cause", &harmless(&found.sentence()));
         line("owner", &format!("{}, confidence {}", found.owner.word(), confidence(found.confidence)));
         line("culprit", &culprits(found));
+        // The first one was said above.
         for reason in found.reasons.iter().skip(1) {
             line("because", &harmless(reason));
         }
@@ -204,8 +236,17 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
         let dir = view.dir.join("incidents").join(format!("{:04}", case.number));
         line("files", &dir.display().to_string());
     }
+    if !case.lineup.is_empty() {
+        let culprits: Vec<Rank> =
+            case.found.iter().flat_map(|found| &found.culprits).map(|(rank, _)| *rank).collect();
+        text.push_str("\n  where its ranks were:\n");
+        for words in lineup::lines(&case.lineup, &culprits) {
+            text.push_str(&format!("    {}\n", harmless(&words).replace('\n', " ")));
+        }
+    }
     if let Some(words) = case.first.map(|f| f.words.trim_end()).filter(|w| !w.is_empty()) {
-        text.push_str("\n  its last words:\n");
+        let title = if case.is_hang() { "its stack" } else { "its last words" };
+        text.push_str(&format!("\n  {title}:\n"));
         for words in harmless(words).lines() {
             text.push_str(&format!("    {words}\n"));
         }
@@ -217,7 +258,7 @@ fn write(view: &RunView, case: &Case<'_>, clock: &Clock) -> String {
 #[must_use]
 pub fn as_json(view: &RunView, number: Option<u64>) -> Said {
     let wanted = number.or(incidents(view).last().copied());
-    let Some(case) = wanted.and_then(|wanted| case(view, wanted)) else {
+    let Some(case) = wanted.and_then(|wanted| whole(view, wanted)) else {
         let value = serde_json::json!({ "run": view.run.run, "incident": null, "end": view.end() });
         let code = if number.is_some() { exit_code::USAGE } else { 0 };
         return Said { text: format!("{value:#}\n"), code };
@@ -230,6 +271,7 @@ pub fn as_json(view: &RunView, number: Option<u64>) -> Said {
         "first_failure": case.first,
         "lost": case.lost,
         "victims": case.victims,
+        "ranks": case.lineup,
         "settled": case.settled.is_some(),
         "verdict": case.found,
         "reached": case.broke.map(|broke| &broke.reached),
@@ -280,6 +322,8 @@ fn reached(broke: &Break) -> String {
 fn verdict(case: &Case<'_>) -> &'static str {
     match (case.settled, case.first, case.lost.is_empty()) {
         (None, ..) => "not settled: as seen when it was decided",
+        (Some(_), Some(_), true) if case.is_hang() => "settled: it held up the others",
+        (Some(_), None, true) if case.is_hang() => "settled: no rank is to blame",
         (Some(_), Some(_), true) => "settled: the first to fail",
         (Some(_), _, false) => "settled: lost with its node",
         (Some(_), None, true) => "settled: no rank failed by itself",

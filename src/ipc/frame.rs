@@ -43,6 +43,21 @@ pub fn write<T: Serialize>(to: &mut impl Write, message: &T) -> Result<(), Frame
     Ok(to.flush()?)
 }
 
+/// Answers one frame with one, until the other side closes: the body of a worker. Gives the exit code of its process.
+pub fn serve<Q: DeserializeOwned, A: Serialize>(
+    mut socket: impl Read + Write,
+    mut answer: impl FnMut(Q) -> A,
+) -> i32 {
+    loop {
+        let answered = read(&mut socket).and_then(|question| write(&mut socket, &answer(question)));
+        match answered {
+            Ok(()) => {}
+            Err(FrameError::Closed) => return 0,
+            Err(_) => return 1,
+        }
+    }
+}
+
 /// Reads one frame; blocks as the socket does. A close between frames is [`FrameError::Closed`].
 pub fn read<T: DeserializeOwned>(from: &mut impl Read) -> Result<T, FrameError> {
     let mut header = [0_u8; 4];

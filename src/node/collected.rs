@@ -6,6 +6,7 @@ use crate::domain::board::Sample;
 use crate::domain::coordinator::Collected;
 use crate::domain::ids::{NodeName, Rank};
 use crate::domain::liveness::evidence::{ProcessFacts, Seen};
+use crate::domain::liveness::lineup::{self, Row};
 
 /// The longest file of stacks, in bytes.
 const MOST: usize = 4 << 20;
@@ -30,8 +31,10 @@ struct ProcessRow<'a> {
     flight_recorder: &'a str,
 }
 
-/// Names and contents: the pages, what the kernel says, the stacks.
-pub(super) fn files(collected: &Collected) -> [(&'static str, Vec<u8>); 3] {
+/// Names and contents: a short row a rank, the pages, what the kernel says, the stacks.
+pub(super) fn files(collected: &Collected) -> [(&'static str, Vec<u8>); 4] {
+    let rows: Vec<Row> =
+        collected.ranks.iter().map(|(rank, node, evidence)| Row::of(*rank, node, evidence)).collect();
     let boards: Vec<BoardRow<'_>> = collected
         .ranks
         .iter()
@@ -57,6 +60,7 @@ pub(super) fn files(collected: &Collected) -> [(&'static str, Vec<u8>); 3] {
     // Numbers and strings have no way to fail.
     let json = |bytes: Result<Vec<u8>, serde_json::Error>| bytes.unwrap_or_default();
     [
+        (lineup::FILE, json(serde_json::to_vec_pretty(&rows))),
         ("boards.json", json(serde_json::to_vec_pretty(&boards))),
         ("processes.json", json(serde_json::to_vec_pretty(&processes))),
         ("stacks.txt", stacks(collected).into_bytes()),

@@ -17,6 +17,7 @@ use super::beats::{Beats, Listeners, Parts as BeatParts};
 use super::evidence::Evidence;
 use super::finding::Found;
 use super::gate::Gate;
+use super::gpus;
 use super::hooks::{AgentHooks, CoordinatorHooks, Done};
 use super::link::{Line, Names, Search};
 use super::listener::{Listener, Taken};
@@ -29,7 +30,7 @@ use super::tasks;
 use super::telemetry;
 use super::teller::{self, Teller};
 use super::whereabouts::Whereabouts;
-use super::workers::{Ends, PROBE, READER, STORE, Workers};
+use super::workers::{Ends, GPUS, PROBE, READER, STORE, Workers};
 use super::{Boot, Inheritance};
 use crate::agent::driver::{Driver as AgentDriver, Input, Parts as AgentParts};
 use crate::agent::processes::{Command, ProcessEvent, Processes};
@@ -47,6 +48,7 @@ use crate::domain::record::{FirstFailure, Ground};
 use crate::domain::spec::{GrantMode, LaunchPlace};
 use crate::domain::wire::Survivor;
 use crate::health::error_files;
+use crate::health::gpus::Driver;
 use crate::ipc::board::{HomeError, HomePaths};
 use crate::ipc::guardian::{decode, encode};
 use crate::logs::spec::LogSpec;
@@ -148,7 +150,12 @@ async fn main(parts: Parts) {
     if let Err(error) = &home {
         teller.say(&format!("warning: no heartbeats: {error}"));
     }
-    let gate = Gate::new(workers.clone(), &boot.context, inbox.clone());
+    let context = &boot.context;
+    let driver = Driver::of(&context.nvml, &context.interpreter, &context.base_env);
+    let gate = Gate::new(workers.clone(), context, driver.clone(), inbox.clone());
+    if let Some(driver) = driver {
+        gpus::watch(workers.clone(), driver, inbox.clone());
+    }
     let evidence = Evidence::new(workers.clone(), &boot.context.base_env);
     let mut life = Life {
         boot,
@@ -561,6 +568,7 @@ impl Life {
         let _ = tokio::time::timeout(STORE_FLUSH, self.store.finish()).await;
         self.output.finish().await;
         self.processes.send(Command::KillWorker { id: STORE });
+        self.processes.send(Command::KillWorker { id: GPUS });
     }
 }
 

@@ -18,6 +18,7 @@ use crate::domain::health::{CheckResult, HealthSpec, late};
 use crate::domain::ids::{Attempt, Op};
 use crate::domain::settings::NodeContext;
 use crate::health::check::{self, LIMIT, Plan};
+use crate::health::gpus::Driver;
 use crate::health::protocol::{Request, Response};
 
 /// Beyond the limits of the checks: the worker's start, and a loaded machine.
@@ -32,6 +33,8 @@ pub(crate) struct Gate {
     inbox: UnboundedSender<Input>,
     /// What takes no program of the user.
     own: Rc<Plan>,
+    /// How the driver of the GPUs is asked.
+    gpus: Option<Driver>,
     /// What a program of the user gets.
     programs: Rc<Plan>,
     /// One worker at a time.
@@ -41,8 +44,14 @@ pub(crate) struct Gate {
 }
 
 impl Gate {
-    pub(crate) fn new(workers: Rc<Workers>, context: &NodeContext, inbox: UnboundedSender<Input>) -> Self {
+    pub(crate) fn new(
+        workers: Rc<Workers>,
+        context: &NodeContext,
+        gpus: Option<Driver>,
+        inbox: UnboundedSender<Input>,
+    ) -> Self {
         Self {
+            gpus,
             workers,
             inbox,
             own: Rc::new(own_plan(context)),
@@ -72,9 +81,12 @@ impl Gate {
             return;
         };
         tasks::spawn(async move {
-            let limit = Duration::from_millis(programs.timeout_ms);
             let HealthSpec { commands, timeout_ms } = programs;
-            let plan = Plan { programs: commands, timeout_ms, ..(*gate.programs).clone() };
+            let (env, cwd) = (gate.programs.env.clone(), gate.programs.cwd.clone());
+            let gpus = gate.gpus.clone();
+            let plan =
+                Plan { local: true, gpus, programs: commands, timeout_ms, env, cwd, ..(*gate.own).clone() };
+            let limit = plan.clone().checks().iter().map(|check| check.limit()).max().unwrap_or(LIMIT);
             let results = gate.ask(plan, limit).await;
             gate.tell(Some(attempt), results);
         });

@@ -14,6 +14,7 @@ mod errands;
 mod evidence;
 mod finding;
 mod gate;
+mod gpus;
 mod hooks;
 mod link;
 mod listener;

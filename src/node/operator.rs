@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::domain::ids::{Incarnation, NodeName, RunId};
 use crate::domain::record::Ordered;
+use crate::domain::spec::DIRECT;
 use crate::domain::wire::{FromOperator, ToOperator};
 use crate::net::secret::Secret;
 use crate::net::session::{Identity, Role, Session, SessionError};
@@ -32,6 +33,9 @@ pub enum OperatorError {
     /// It is damaged.
     #[error("the secret of the run directory is damaged")]
     Secret,
+    /// Another secret than that of the machines.
+    #[error("the run does not talk to this command: its machines know each other by another secret")]
+    NotTheirs(#[source] SessionError),
     /// Nobody answers.
     #[error("nobody answers on {node} ({addresses}): {source}")]
     Unreachable {
@@ -53,14 +57,35 @@ pub enum OperatorError {
     Runtime(#[source] std::io::Error),
 }
 
-/// Gives an order to the run of this directory.
+impl OperatorError {
+    /// What to do about it.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        matches!(self, Self::NotTheirs(_))
+            .then(|| "name the secret file of the run: --secret-file FILE".to_owned())
+    }
+}
+
+/// Gives an order to the run of this directory. `shared` is what machines that share no directory know each other by; where
+/// they do, the run's own secret counts.
 ///
 /// # Errors
 /// It did not arrive, or no answer came.
-pub fn order(dir: &Path, run: RunId, node: NodeName, ordered: Ordered) -> Result<ToOperator, OperatorError> {
-    let secret = layout::secret_of(dir)?;
-    let secret = Secret::from_hex(&secret).map_err(|_| OperatorError::Secret)?;
+pub fn order(
+    dir: &Path,
+    run: RunId,
+    node: NodeName,
+    shared: Secret,
+    ordered: Ordered,
+) -> Result<ToOperator, OperatorError> {
     let hint = hint::read(&mut Hands::default(), dir).ok_or(OperatorError::NoHint)?;
+    let direct = hint.launch.starts_with(DIRECT);
+    let (run, secret) = if direct {
+        (RunId::new(&hint.launch), shared)
+    } else {
+        let own = layout::secret_of(dir)?;
+        (run, Secret::from_hex(&own).map_err(|_| OperatorError::Secret)?)
+    };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     runtime.map_err(OperatorError::Runtime)?.block_on(async {
         let addresses: Vec<SocketAddr> = hint.addresses.iter().filter_map(|text| text.parse().ok()).collect();
@@ -72,7 +97,11 @@ pub fn order(dir: &Path, run: RunId, node: NodeName, ordered: Ordered) -> Result
         tcp::tune(&stream, PATIENCE);
         let incarnation = Incarnation(crate::sys::random::u64());
         let identity = Identity { run, role: Role::Operator, node, incarnation };
-        let mut session = Session::<ToOperator, FromOperator>::connect(stream, &identity, &secret).await?;
+        let session = Session::<ToOperator, FromOperator>::connect(stream, &identity, &secret).await;
+        let mut session = session.map_err(|error| match direct {
+            true => OperatorError::NotTheirs(error),
+            false => OperatorError::Session(error),
+        })?;
         session.send(&FromOperator { ordered }).await?;
         match tokio::time::timeout(PATIENCE, session.recv()).await {
             Ok(answer) => Ok(answer?),

@@ -11,6 +11,7 @@ use crate::domain::agent::{Agent, AliveRank};
 use crate::domain::coordinator::{Coordinator, Phase as Machine, RankState};
 use crate::domain::ids::NodeName;
 use crate::domain::liveness::limits::phase_name;
+use crate::domain::policy::budget;
 use crate::domain::record::Member;
 use crate::domain::rendezvous;
 use crate::domain::time::BootTime;
@@ -149,6 +150,7 @@ impl Board {
             incident: ledger.next_incident().checked_sub(1),
             waiting: coordinator.waits_for(),
             paused: ledger.paused(),
+            budgets: budget::all(ledger, clock::now().wall_ms),
             without_progress: ledger.history().without.saturating_add(ledger.history().unknown),
             nodes: nodes.collect(),
             agent_process: Some(state.agent),

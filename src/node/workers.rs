@@ -30,6 +30,9 @@ pub(crate) const STACKS: WorkerId = WorkerId(6);
 /// The one that looks whether the node is fit.
 pub(crate) const GATE: WorkerId = WorkerId(7);
 
+/// The one that asks the driver of GPUs.
+pub(crate) const GPUS: WorkerId = WorkerId(8);
+
 /// The number of a worker's socket.
 pub(crate) const SOCKET: i32 = 3;
 const IMAGE: i32 = 7;
@@ -75,21 +78,34 @@ impl Workers {
             STACKS => "stacks",
             _ => "probe",
         };
-        // Of the one before; the next entry is this one's.
-        self.ends.forget(id);
-        let (ours, theirs) = UnixStream::pair()?;
         let image = self.image.fd().try_clone_to_owned()?;
         let program = format!("/proc/self/fd/{IMAGE}");
-        let request = Box::new(SpawnRequest {
+        let request = SpawnRequest {
             argv: vec![program.into(), "__worker".into(), kind.into()],
             env: self.env.iter().map(|(k, v)| (k.into(), v.into())).collect(),
             cwd: PathBuf::from("/"),
-            stdin: Stdin::Null,
-            inherit: vec![(SOCKET, theirs.as_fd().try_clone_to_owned()?), (IMAGE, image)],
-            death_signal: Some(SIGKILL),
-            ignore: IGNORED.to_vec(),
+            inherit: vec![(IMAGE, image)],
             ..SpawnRequest::default()
-        });
+        };
+        self.start_with(id, request)
+    }
+
+    /// The same for another program: what it has to say for itself beside its socket is not heard.
+    pub(crate) fn start_program(&self, id: WorkerId, request: SpawnRequest) -> io::Result<UnixStream> {
+        let nowhere = std::fs::OpenOptions::new().write(true).open("/dev/null")?;
+        let (stdout, stderr) = (Some(nowhere.try_clone()?.into()), Some(nowhere.into()));
+        self.start_with(id, SpawnRequest { stdout, stderr, ..request })
+    }
+
+    fn start_with(&self, id: WorkerId, mut request: SpawnRequest) -> io::Result<UnixStream> {
+        // Of the one before; the next entry is this one's.
+        self.ends.forget(id);
+        let (ours, theirs) = UnixStream::pair()?;
+        request.inherit.push((SOCKET, theirs.as_fd().try_clone_to_owned()?));
+        request.stdin = Stdin::Null;
+        request.death_signal = Some(SIGKILL);
+        request.ignore = IGNORED.to_vec();
+        let request = Box::new(request);
         self.processes.send(Command::SpawnWorker { id, request });
         Ok(ours)
     }

@@ -11,7 +11,7 @@ use super::protocol::{Found, Request, Response, Target};
 use super::{inside, outside};
 use crate::domain::liveness::flight::Recorder;
 use crate::domain::time::BootTime;
-use crate::ipc::frame::{self, FrameError};
+use crate::ipc::frame;
 use crate::sys::capability::Capabilities;
 use crate::sys::{clock, facts, files, procfs};
 
@@ -23,17 +23,7 @@ const SKEW_MS: u64 = 2_000;
 /// Answers until the other side closes; returns the exit code of the process.
 #[must_use]
 pub fn run(socket: OwnedFd) -> i32 {
-    let mut socket = UnixStream::from(socket);
-    loop {
-        let request = match frame::read::<Request>(&mut socket) {
-            Ok(request) => request,
-            Err(FrameError::Closed) => return 0,
-            Err(_) => return 1,
-        };
-        if frame::write(&mut socket, &answer(request)).is_err() {
-            return 1;
-        }
-    }
+    frame::serve(UnixStream::from(socket), answer)
 }
 
 fn answer(request: Request) -> Response {

@@ -12,6 +12,7 @@ use super::faults::Hands;
 use super::layout::{self, LayoutError, RunJson, Tail, names};
 use super::posix::{self, Journal};
 use super::status::Status;
+use crate::domain::liveness::lineup::{self, Row};
 use crate::domain::record::{Body, End, Record};
 use crate::domain::suggest;
 use crate::sys::{files, random};
@@ -189,6 +190,14 @@ pub fn read_run(dir: &Path) -> Result<RunView, LayoutError> {
         status: status.and_then(|bytes| serde_json::from_slice(&bytes).ok()),
         incident_dirs: incident_dirs(&dir.join(names::INCIDENTS)),
     })
+}
+
+/// Who was where when the program did not advance, as it is kept with an incident; empty where nothing can be read.
+#[must_use]
+pub fn lineup(dir: &Path, incident: u64) -> Vec<Row> {
+    let path = dir.join(names::INCIDENTS).join(format!("{incident:04}")).join(lineup::FILE);
+    let bytes = posix::read_bytes(&mut Hands::default(), &path, MAX_STATUS).ok().flatten();
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 /// One longer than this is none of ours.

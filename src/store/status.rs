@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::domain::ids::{Attempt, NodeName, RunId, Slot, Term};
 use crate::domain::note::Note;
+use crate::domain::policy::budget::Budget;
 use crate::domain::torch_store::seen::Reach;
 
 /// The version of `status.json`.
@@ -80,6 +81,9 @@ pub struct Status {
     /// Attempts in a row that failed without known progress.
     #[serde(default)]
     pub without_progress: u32,
+    /// What the policy allows, and how much of it is used.
+    #[serde(default)]
+    pub budgets: Vec<Budget>,
     /// The nodes.
     pub nodes: Vec<NodeStatus>,
     /// The agent that wrote this, on its node.

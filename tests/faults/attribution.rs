@@ -60,11 +60,11 @@ fn an_exception_has_a_fingerprint() {
 }
 
 /// A memory cgroup of our own, gone with it.
-struct Group(PathBuf);
+pub struct Group(PathBuf);
 
 impl Group {
     /// Below that of this process, where the kernel and we may make one.
-    fn new(bytes: u64) -> Result<Self, String> {
+    pub fn new(name: &str, bytes: u64) -> Result<Self, String> {
         let groups = fs::read_to_string("/proc/self/cgroup").map_err(|e| e.to_string())?;
         let path = |wanted: &str| {
             groups.lines().find_map(|line| {
@@ -73,7 +73,7 @@ impl Group {
                 (controllers == wanted).then(|| path.trim_start_matches('/').to_owned())
             })
         };
-        let name = format!("relight-test-{}", std::process::id());
+        let name = format!("relight-test-{name}-{}", std::process::id());
         let (dir, limit) = match (path("memory"), path("")) {
             (Some(own), _) => {
                 (PathBuf::from("/sys/fs/cgroup/memory").join(own).join(name), "memory.limit_in_bytes")
@@ -85,6 +85,12 @@ impl Group {
         let group = Self(dir);
         fs::write(group.0.join(limit), bytes.to_string()).map_err(|e| format!("{limit}: {e}"))?;
         Ok(group)
+    }
+
+    /// A shell that moves itself into it and becomes the command behind it.
+    pub fn within(&self) -> Vec<String> {
+        let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", self.0.display());
+        ["/bin/sh", "-c", &script, "sh"].map(str::to_owned).to_vec()
     }
 }
 
@@ -99,7 +105,7 @@ impl Drop for Group {
 
 #[test]
 fn s57_memory_of_a_cgroup_is_used_up() {
-    let group = match Group::new(400 << 20) {
+    let group = match Group::new("once", 400 << 20) {
         Ok(group) => group,
         Err(why) => {
             eprintln!("skipped: no memory cgroup of our own can be made here: {why}");
@@ -107,9 +113,8 @@ fn s57_memory_of_a_cgroup_is_used_up() {
         }
     };
     let job = Job::new(2, 30);
-    let script = format!("echo $$ > {}/cgroup.procs && exec \"$@\"", group.0.display());
     let mut command = job.command(&["--max-restarts=1"], &["--step-time=0.02", "--fault=memory=2000:1:13"]);
-    let running = command.behind(&["/bin/sh", "-c", &script, "sh"]).spawn();
+    let running = command.behind(&group.within()).spawn();
     let (ended, journal) = job.finishes(running, LONG);
     let found = &journal.found[0];
     assert_eq!(

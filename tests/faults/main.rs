@@ -15,6 +15,7 @@ mod support;
 mod again;
 mod attribution;
 mod commit_log;
+mod devices;
 mod guarded;
 mod hangs;
 mod journal;
@@ -23,6 +24,7 @@ mod run;
 mod scenario;
 mod sessions;
 mod soak;
+mod stops;
 mod store;
 mod torchrun;
 

@@ -194,7 +194,7 @@ fn judge(row: &Row, scene: &Scene, ended: &Ended, journal: &Journal, log: &Commi
     assert!(ended.stdout.contains(&format!("final hash {expected}")), "the final hash is not {expected}");
     assert!(log.of("end").all(|e| e.all["hash"] == expected.as_str()), "a rank ended with another hash");
     log.check(row.world, row.steps, row.ckpt_every);
-    attempts(row, journal, log);
+    attempts(row, scene, journal, log);
     bounds(row, journal, log, injected);
 }
 
@@ -213,7 +213,7 @@ fn golden(row: &Row, scene: &Scene) -> String {
     String::from_utf8_lossy(&output.stdout).trim().to_owned()
 }
 
-fn attempts(row: &Row, journal: &Journal, log: &CommitLog) {
+fn attempts(row: &Row, scene: &Scene, journal: &Journal, log: &CommitLog) {
     let numbers: Vec<u64> = journal.attempts.iter().map(|a| a.number).collect();
     assert_eq!(numbers, (0..=row.roots.len() as u64).collect::<Vec<_>>(), "attempts of the journal");
     assert_eq!(log.newest_attempt(), row.roots.len() as u64, "attempts of the commit log");
@@ -221,6 +221,11 @@ fn attempts(row: &Row, journal: &Journal, log: &CommitLog) {
         row.roots.iter().map(|root| root.map(|(rank, exit)| (rank, exit.to_owned()))).collect();
     let settled: Vec<_> = journal.roots().iter().map(|f| f.map(|f| (f.rank, f.exit.clone()))).collect();
     assert_eq!(settled, wanted, "first failures of the settled verdicts");
+    for incident in 0..row.roots.len() {
+        let report = scene.path(&format!("run/scene/incidents/{incident:04}/report.json"));
+        let text = fs::read_to_string(&report).unwrap_or_default();
+        assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{}: {text:?}", report.display());
+    }
     for (attempt, root) in journal.attempts.iter().skip(1).zip(row.roots) {
         assert!(attempt.after_incident, "attempt {} has a cause", attempt.number);
         assert_eq!(attempt.charged, root.is_some(), "only a rank's failure is charged");

@@ -27,6 +27,7 @@ mod forms;
 mod hangs;
 mod job;
 mod losses;
+mod machines;
 mod returns;
 mod stall;
 mod start;

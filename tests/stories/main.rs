@@ -25,6 +25,7 @@ mod signals;
 mod strangers;
 mod surroundings;
 mod user;
+mod why_hang;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

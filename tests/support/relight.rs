@@ -102,7 +102,7 @@ impl RelightCommand {
     }
 
     /// Started by another program, which gets the command line so far behind its own arguments.
-    pub fn behind(&mut self, program: &[&str]) -> &mut Self {
+    pub fn behind<S: AsRef<OsStr>>(&mut self, program: &[S]) -> &mut Self {
         let (first, rest) = program.split_first().expect("a program");
         let mut outer = Command::new(first);
         outer.args(rest).arg(self.command.get_program()).args(self.command.get_args());

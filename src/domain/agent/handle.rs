@@ -189,8 +189,15 @@ impl Agent {
                 out.put(Effect::Follow { term: frame.term, leader, previous_dead, forever });
             }
             AgentMsg::Refused(why) => {
-                if why == RefusedWhy::SameName {
-                    out.note(Note::NoPlace { why: NoPlace::SameName { node: self.config.node.clone() } });
+                let no_place = match &why {
+                    RefusedWhy::SameName => Some(NoPlace::SameName { node: self.config.node.clone() }),
+                    RefusedWhy::Differs { what, leader } => {
+                        Some(NoPlace::Differs { what: what.clone(), leader: leader.clone() })
+                    }
+                    RefusedWhy::Ended(_) | RefusedWhy::OtherStore | RefusedWhy::Evicted => None,
+                };
+                if let Some(why) = no_place {
+                    out.note(Note::NoPlace { why });
                 }
                 self.leave(now, refused_code(&why), out);
             }
@@ -589,6 +596,6 @@ fn refused_code(why: &RefusedWhy) -> u8 {
         RefusedWhy::OtherStore => 1,
         // A node that is kept out must not spoil the exit code of the step that the others run in.
         RefusedWhy::Evicted => 0,
-        RefusedWhy::SameName => super::super::exit_code::USAGE,
+        RefusedWhy::SameName | RefusedWhy::Differs { .. } => super::super::exit_code::USAGE,
     }
 }

@@ -119,6 +119,14 @@ pub struct Sighting {
     near: bool,
 }
 
+impl Sighting {
+    /// Something that was measured just now, told in a line.
+    #[must_use]
+    pub fn measured(rule: &'static Rule<'static>, line: String) -> Self {
+        Self { rule, line, near: true }
+    }
+}
+
 /// What fits the table in the last output of one stream: of each row the first line, and whether the last one was near
 /// the end. Bounded by the table.
 #[must_use]

@@ -94,6 +94,7 @@ fn each_number_has_one_row() {
         (Place::Errno, 2, "errno-missing"),
         (Place::Errno, 24, "errno-files"),
         (Place::Errno, 116, "errno-io"),
+        (Place::Errno, 98, "errno-port"),
     ];
     for (place, number, id) in table {
         assert_eq!(for_number(place, number).map(|rule| rule.id), Some(id), "{place:?} {number}");
@@ -246,6 +247,8 @@ fn each_end_has_its_evidence() {
         ("a torn checkpoint", ONE, python("RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory"), none, "torn-checkpoint", Some(Class::Root), "a checkpoint or file is torn"),
         ("a torn pickle", ONE, python("EOFError: Ran out of input"), none, "torn-checkpoint", Some(Class::Root), "a checkpoint or file is torn"),
         ("no program", ExitKind::NeverStarted { errno: 2, what: "exec x".into() }, String::new(), none, "errno-missing", Some(Class::Root), "ENOENT: the program is not there or cannot be executed"),
+        ("a port that is taken, seen before ranks start", ExitKind::NeverStarted { errno: 98, what: "port 15001 of rank 0: another process listens there".into() }, String::new(), none, "errno-port", Some(Class::Root), "EADDRINUSE: the port where ranks meet is taken"),
+        ("a port that is taken, says torch", ONE, python("torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 15001, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"), none, "port-taken", Some(Class::Root), "a port is taken"),
         ("somebody's TERM", signal(15), String::new(), none, "signal-term", Some(Class::Confirms), "SIGTERM: asked to end"),
         ("lost", ExitKind::Lost, String::new(), none, "", None, ""),
     ];

@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 
 use super::super::attribution::Verdict;
 use super::super::attribution::judge::{Scene, verdict};
-use super::super::exit::ExitKind;
 use super::super::first_failure::{Seen, Standing, first_failure};
 use super::super::ids::NodeName;
+use super::super::liveness::vote::HANG;
 use super::state::{Breaking, Coordinator};
 
 impl Coordinator {
     /// Looks at what is known by now, and keeps what was known before where that is surer: a hang was seen, not told.
     pub(super) fn find(&mut self) {
-        let hung = |broke: &&Breaking| broke.first.as_ref().is_some_and(|first| first.exit == ExitKind::Hung);
-        let crashed = self.breaking.as_ref().filter(|broke| !hung(broke));
+        let crashed = self.breaking.as_ref().filter(|broke| broke.found.cause != HANG);
         let Some(found) = crashed.map(|broke| self.attribute(broke)) else { return };
         if let Some(broke) = &mut self.breaking
             && found.confidence >= broke.found.confidence

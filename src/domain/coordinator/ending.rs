@@ -1,9 +1,10 @@
 //! The end of a run: ranks are stopped, the record is written, everybody goes.
 
+use super::super::exit_code;
 use super::super::ids::{Incarnation, NodeName};
 use super::super::note::Note;
 use super::super::outbox::Outbox;
-use super::super::record::{Body, End, Outcome};
+use super::super::record::{Body, Cause, End, Outcome};
 use super::super::time::Now;
 use super::super::wire::StopOrder;
 use super::Effect;
@@ -35,13 +36,30 @@ impl Coordinator {
         sentence: String,
         out: &mut Outbox<Effect>,
     ) {
-        let order = StopOrder { signal: SIGTERM, grace_ms: self.restart_grace() };
         let incident = self.breaking.as_ref().filter(|_| outcome == Outcome::Failed).map(|b| b.incident);
-        self.begin_ending(
-            now,
-            Ending { outcome, code, sentence, incident, order, asked: false, since: now.boot, quiet: None },
-            out,
-        );
+        let ending = Ending { incident, ..self.ending_of(now, outcome, code, sentence) };
+        self.begin_ending(now, ending, out);
+    }
+
+    fn ending_of(&self, now: Now, outcome: Outcome, code: u8, sentence: String) -> Ending {
+        Ending {
+            outcome,
+            code,
+            sentence,
+            incident: None,
+            requeue: false,
+            order: StopOrder { signal: SIGTERM, grace_ms: self.restart_grace() },
+            asked: false,
+            since: now.boot,
+            quiet: None,
+        }
+    }
+
+    /// The last rung before a stop: too few nodes are left and none came, and another allocation of the same job would have
+    /// others. Where nodes never came it is the launch that is wrong.
+    fn wants_requeue(&self) -> bool {
+        let lost = matches!(self.want.as_ref().map(|want| &want.cause), Some(Cause::Incident(_)));
+        lost && self.config.job.is_some()
     }
 
     fn begin_ending(&mut self, now: Now, ending: Ending, out: &mut Outbox<Effect>) {
@@ -83,9 +101,8 @@ impl Coordinator {
             None => {
                 let sentence = format!("stopped by {}", super::super::exit::signal_name(signal));
                 let code = 128_u8.saturating_add(signal);
-                let (outcome, asked, since) = (Outcome::Stopped, true, now.boot);
-                let ending =
-                    Ending { outcome, code, sentence, incident: None, order, asked, since, quiet: None };
+                let ending = self.ending_of(now, Outcome::Stopped, code, sentence);
+                let ending = Ending { order, asked: true, ..ending };
                 out.note(Note::StopRequested { signal, terminal, from, ranks, grace, again });
                 return self.begin_ending(now, ending, out);
             }
@@ -132,7 +149,7 @@ impl Coordinator {
         let end = End {
             outcome: ending.outcome,
             code: ending.code,
-            requeue: false,
+            requeue: ending.requeue,
             incident: ending.incident,
             sentence: ending.sentence.clone(),
         };
@@ -196,7 +213,13 @@ impl Coordinator {
             format!("waited {waited} for {need} nodes that can run ranks, {have} {are} there")
         };
         let sentence = sentence + &self.who_never_came();
-        self.end(now, Outcome::Failed, 1, sentence, out);
+        let incident = match self.want.as_ref().map(|want| &want.cause) {
+            Some(Cause::Incident(broke)) => Some(broke.incident),
+            _ => None,
+        };
+        let requeue = self.wants_requeue();
+        let ending = self.ending_of(now, Outcome::Failed, exit_code::FAILED, sentence);
+        self.begin_ending(now, Ending { incident, requeue, ..ending }, out);
     }
 
     /// The end is written, or cannot be.

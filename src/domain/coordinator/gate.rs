@@ -1,8 +1,9 @@
 //! The gate before a world: a node on which a check fails gets no ranks, as long as others can take its place.
 //!
 //! Where programs were named, every node asks them before each world, once its old ranks are gone, and the world waits for
-//! the answers. Checks of our own hold nothing up: what they find counts from the next world on. A node that says nothing
-//! in time is unknown, and unknown is not bad. Where several nodes fail together and they are more than a fifth of all, it is
+//! the answers. Without any, [suspects](super::suspects) alone are asked, for checks of our own. Those hold nothing else up:
+//! what they find unasked counts from the next world on. A node that says nothing in time is unknown, and unknown is not
+//! bad. Where several nodes fail together and they are more than a fifth of all, it is
 //! the check, the storage or the fabric, and no node is blamed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,8 @@ use super::state::{Coordinator, Phase, RESEND};
 
 /// Beyond the time of the programs: their start, and the way there and back.
 const BEYOND: Duration = Duration::from_secs(15);
+/// For checks of our own, in all.
+const OWN: Duration = Duration::from_secs(20);
 /// One in so many may fail together with another.
 const SHARE: usize = 5;
 
@@ -49,7 +52,11 @@ impl Coordinator {
         out: &mut Outbox<Effect>,
     ) {
         let Some(life) = self.peers.get(from).map(|peer| peer.incarnation) else { return };
-        let noteworthy: Vec<CheckResult> = results.iter().filter(|r| r.is_noteworthy()).cloned().collect();
+        // What a node said unasked it need not say again when it is asked.
+        let before = self.gate.unasked.get(from).filter(|(l, _)| *l == life && attempt.is_some());
+        let told = |r: &CheckResult| before.is_some_and(|(_, all)| all.iter().any(|old| old.says_as(r)));
+        let noteworthy: Vec<CheckResult> =
+            results.iter().filter(|r| r.is_noteworthy() && !told(r)).cloned().collect();
         let known = match attempt {
             Some(of) => self.gate.answers.get(from).is_some_and(|(l, a, _)| (*l, *a) == (life, of)),
             None => self.gate.unasked.get(from).is_some_and(|(l, old)| *l == life && *old == results),
@@ -83,15 +90,19 @@ impl Coordinator {
     }
 
     fn answers_missing(&mut self, now: Now, out: &mut Outbox<Effect>) -> bool {
+        let mut nodes = self.at_the_gate();
         if self.config.spec.health.commands.is_empty() {
-            return false;
+            nodes = self.suspects_at(&nodes);
+            if nodes.is_empty() {
+                self.gate.asking = None;
+                return false;
+            }
         }
         let next = self.ledger.next_attempt();
         if self.gate.asking.map(|(attempt, _)| attempt) != Some(next) {
             self.gate.asking = Some((next, None));
             self.gate.asked.clear();
         }
-        let nodes = self.at_the_gate();
         let quiet = self.busy.is_empty() && !nodes.is_empty();
         let since = match &mut self.gate.asking {
             Some((_, since)) if quiet => Some(*since.get_or_insert(now.boot)),
@@ -122,7 +133,11 @@ impl Coordinator {
     }
 
     fn gate_patience(&self) -> Duration {
-        Duration::from_millis(self.config.spec.health.timeout_ms).saturating_add(BEYOND)
+        let health = &self.config.spec.health;
+        if health.commands.is_empty() {
+            return OWN;
+        }
+        Duration::from_millis(health.timeout_ms).saturating_add(BEYOND)
     }
 
     /// The next time at which the gate has something to do.

@@ -258,6 +258,8 @@ pub(super) struct Ending {
     pub(super) code: u8,
     pub(super) sentence: String,
     pub(super) incident: Option<u64>,
+    /// Another allocation of the job could go on.
+    pub(super) requeue: bool,
     pub(super) order: StopOrder,
     /// A person waits: the end is not held up by a store that does not answer.
     pub(super) asked: bool,

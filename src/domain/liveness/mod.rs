@@ -6,6 +6,7 @@ pub mod collective;
 pub mod evidence;
 pub mod flight;
 pub mod limits;
+pub mod lineup;
 pub mod stack;
 pub mod vote;
 pub mod watch;

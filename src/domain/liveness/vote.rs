@@ -440,6 +440,20 @@ fn nobody(judged: &[Judged<'_>]) -> Finding {
     }
 }
 
+/// What a rank of which this was collected does, after its name; empty: nothing tells.
+#[must_use]
+pub fn does_of(evidence: &RankEvidence) -> String {
+    does(&doing(evidence)).unwrap_or_default()
+}
+
+/// Its innermost frame, the program's own where there is one: `dataset.py:88 parse()`; empty: no stack is known.
+#[must_use]
+pub fn innermost(evidence: &RankEvidence) -> String {
+    let frames = evidence.stack.as_ref().map_or(&[][..], |stack| &stack.frames);
+    let frame = frames.iter().find(|frame| is_of_user(frame)).or_else(|| frames.first());
+    frame.map(|frame| Place::of(frame).text()).unwrap_or_default()
+}
+
 fn owner(doing: &Doing) -> Owner {
     match doing {
         Doing::Uninterruptible(_) | Doing::InputOutput(_) => Owner::Storage,

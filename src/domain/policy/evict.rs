@@ -28,10 +28,17 @@ pub fn allowed(ledger: &Ledger, wall_ms: u64, mutants: Mutants) -> usize {
     if mutants.has(Mutant::NoBreaker) {
         return usize::MAX;
     }
+    let (taken, most) = breaker(ledger, wall_ms);
+    most.saturating_sub(taken)
+}
+
+/// How many nodes were taken out by inference lately, and how many may be.
+#[must_use]
+pub fn breaker(ledger: &Ledger, wall_ms: u64) -> (usize, usize) {
     let nodes = ledger.ever().len().max(ledger.world().map_or(0, |world| world.members.len()));
     let recent = |at: &u64| wall_ms.saturating_sub(*at) < WINDOW_MS;
     let taken = ledger.history().inferred.iter().filter(|(at, _)| recent(at)).count();
-    LEAST.max(nodes / 20).saturating_sub(taken)
+    (taken, LEAST.max(nodes / 20))
 }
 
 /// More than a fifth of a world at one time: that is a fabric, a file system or a bad check, and no node's fault.

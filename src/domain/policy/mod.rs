@@ -14,6 +14,7 @@
 //! Everything here is a function of the ledger and of what is known of the world that broke. What is not known yet is
 //! asked for ([`Verdict::ask`]), and the decision is made again with the answer.
 
+pub mod budget;
 pub mod evict;
 pub mod history;
 mod job_word;
@@ -44,6 +45,8 @@ use restore::{Restore, Source};
 pub struct Broken<'a> {
     /// Who failed first; none when nodes or agents were lost.
     pub first: Option<&'a FirstFailure>,
+    /// It did not advance, whoever held it up.
+    pub hung: bool,
     /// Nodes that cannot be in the next world.
     pub gone: &'a [NodeName],
     /// A node with a process that survived SIGKILL, for whose sake the world never began.
@@ -76,6 +79,19 @@ pub struct Broken<'a> {
     pub random: u64,
     /// Rules that are switched off.
     pub mutants: Mutants,
+}
+
+impl Broken<'_> {
+    /// It counts: somebody failed, or nobody did and it stood still all the same.
+    fn counts(&self) -> bool {
+        self.first.is_some() || self.hung
+    }
+
+    /// What broke it, where that counts.
+    fn sentence(&self) -> Option<String> {
+        let hang = || self.found.reasons.first().cloned().unwrap_or_else(|| "it did not advance".to_owned());
+        self.first.map(FirstFailure::sentence).or_else(|| self.hung.then(hang))
+    }
 }
 
 /// Something to find out before it can be decided.
@@ -188,7 +204,7 @@ pub fn decide(ledger: &Ledger, broken: &Broken<'_>) -> Verdict {
 }
 
 fn judge(ledger: &Ledger, broken: &Broken<'_>, progress: Progress) -> Verdict {
-    let charged = broken.first.is_some();
+    let charged = broken.counts();
     let followed = broken.first.and_then(|first| evict::follows_slot(ledger, broken, first));
     if let Some(why) = exhausted(ledger, broken) {
         return Verdict::new(Decision::Stop { code: exit_code::FAILED }, charged, why);
@@ -197,6 +213,7 @@ fn judge(ledger: &Ledger, broken: &Broken<'_>, progress: Progress) -> Verdict {
     let source = restore::change(broken);
     let stop = match broken.first {
         Some(first) if !limited => stop::judge(ledger, broken, first, progress, followed.as_ref(), source),
+        None if broken.hung && !limited => stop::of_hang(ledger, broken, progress),
         _ => stop::Judged::GoOn,
     };
     let mut verdict = match stop {
@@ -227,7 +244,7 @@ fn go_on(
     followed: Option<&history::Swap>,
     source: Option<Source>,
 ) -> Verdict {
-    let charged = broken.first.is_some();
+    let charged = broken.counts();
     let mut why: Vec<String> = broken.because.iter().map(|&because| because.to_owned()).collect();
     let mut nodes: Vec<NodeName> = broken.gone.to_vec();
     why.extend(nodes.iter().filter(|node| !ledger.is_evicted(node)).map(|node| format!("{node} was lost")));
@@ -247,7 +264,7 @@ fn go_on(
             out.push(evict);
         }
     }
-    why.extend(broken.first.map(FirstFailure::sentence));
+    why.extend(broken.sentence());
     if why.is_empty() {
         why.push("ranks are gone with their agent or their grant; none failed by itself".to_owned());
     }
@@ -350,10 +367,10 @@ fn used_up(max: u32) -> String {
 }
 
 fn exhausted(ledger: &Ledger, broken: &Broken<'_>) -> Option<Vec<String>> {
-    let first = broken.first?;
-    let root = first.sentence();
+    let root = broken.sentence()?;
+    let missing = |exit| cannot_be_started(exit) && failed_so_before(ledger, exit);
     // What is not there on any node will not be there in a moment.
-    if broken.unstartable || (cannot_be_started(&first.exit) && failed_so_before(ledger, &first.exit)) {
+    if broken.unstartable || broken.first.is_some_and(|first| missing(&first.exit)) {
         return Some(vec![
             root,
             "the program cannot be started, and another try would change nothing".to_owned(),

@@ -73,6 +73,15 @@ pub fn judge(
     }
 }
 
+/// Looks at a world that stood still for no reason that anybody is known to have.
+#[must_use]
+pub fn of_hang(ledger: &Ledger, broken: &Broken<'_>, progress: Progress) -> Judged {
+    match ceiling(ledger, broken, progress) {
+        Some(why) => Judged::Stop(broken.sentence().into_iter().chain([why]).collect()),
+        None => Judged::GoOn,
+    }
+}
+
 /// The program fails wherever it is started, and has never got anywhere.
 fn everywhere_at_the_start(ledger: &Ledger, broken: &Broken<'_>) -> bool {
     let no_step = broken.reached.most.is_none() && broken.ran_ms < LONG_MS;

@@ -23,6 +23,7 @@ struct Run {
     signalled: bool,
     restore: Restore,
     gone: Vec<NodeName>,
+    hung: bool,
 }
 
 fn name(i: u64) -> NodeName {
@@ -69,6 +70,7 @@ impl Run {
             signalled: false,
             restore: Restore::default(),
             gone: Vec::new(),
+            hung: false,
         };
         run.launch(0);
         run.open(Cause::Start);
@@ -168,6 +170,7 @@ impl Run {
             &self.ledger,
             &Broken {
                 first,
+                hung: self.hung,
                 gone: &self.gone,
                 dirty: None,
                 unstartable: false,
@@ -190,7 +193,17 @@ impl Run {
 
     /// The newest world breaks; what is decided is done, if something is started again.
     fn breaks(&mut self, first: &FirstFailure, found: &Found, reached: Reached, ran_ms: u64) -> Verdict {
-        let verdict = self.decide(Some(first), found, reached, ran_ms);
+        self.ends(Some(first), found, reached, ran_ms)
+    }
+
+    fn ends(
+        &mut self,
+        first: Option<&FirstFailure>,
+        found: &Found,
+        reached: Reached,
+        ran_ms: u64,
+    ) -> Verdict {
+        let verdict = self.decide(first, found, reached, ran_ms);
         if matches!(verdict.decision, Decision::Stop { .. }) {
             return verdict;
         }
@@ -202,8 +215,8 @@ impl Run {
             incident: self.ledger.next_incident(),
             attempt: self.ledger.attempt().unwrap(),
             ran_ms,
-            slot: self.ledger.slot(&first.node),
-            first_failure: Some(first.clone()),
+            slot: first.and_then(|first| self.ledger.slot(&first.node)),
+            first_failure: first.cloned(),
             lost: vec![],
             decision: verdict.decision.clone(),
             charged: verdict.charged,
@@ -513,4 +526,63 @@ fn what_was_counted_survives_a_requeue_and_not_a_new_launch() {
     assert!(stopped(&requeued.decide(Some(&error(1, "e")), &Found::default(), client(0, 5), HOUR)).is_some());
     run.launch(0);
     assert_eq!(stopped(&run.decide(Some(&error(1, "e")), &Found::default(), client(0, 5), HOUR)), None);
+}
+
+#[test]
+fn budgets_say_what_is_used_and_what_is_left() {
+    let shown = |run: &Run| {
+        let all = budget::all(&run.ledger, run.wall_ms);
+        all.iter().map(|b| format!("{} of {} {}", b.used, b.of, b.what)).collect::<Vec<_>>()
+    };
+    let mut run = Run::new(6);
+    let _ = run.breaks(&error(2, "x"), &Found::default(), client(0, 5), HOUR);
+    run.write(Body::Evict(Evict { node: name(6), inferred: true, ..Evict::default() }));
+    assert_eq!(
+        shown(&run),
+        [
+            "1 of 3 attempts in a row without progress",
+            "0 of 3 attempts in a row that ended at or soon after their start, without known progress",
+            "1 of 10 attempts in a row without known progress",
+            "1 of 2 nodes taken out by inference in 10 min",
+        ]
+    );
+    run.wall_ms += 600_000;
+    assert_eq!(shown(&run)[3], "0 of 2 nodes taken out by inference in 10 min");
+    let limited = Run::new(2).with(|run| run.max_restarts = Some(4));
+    assert_eq!(shown(&limited).len(), 1, "--max-restarts takes the place of the others");
+}
+
+/// A file system that hangs has no culprit, and is no reason to go on for ever.
+#[test]
+fn a_hang_without_a_culprit_counts_like_any_failure() {
+    let reason = "all 2 ranks wait for a file system; no node is to blame";
+    let found = Found {
+        owner: Owner::Storage,
+        cause: "hang".into(),
+        fingerprint: "hang storage".into(),
+        reasons: vec![reason.into()],
+        ..Found::default()
+    };
+    let mut run = Run::new(2).with(|run| run.hung = true);
+    for _ in 0..2 {
+        let verdict = run.ends(None, &found, client(0, 7), HOUR);
+        assert_eq!((stopped(&verdict), verdict.charged), (None, true));
+        assert!(verdict.why.contains(&reason.to_owned()), "{verdict:?}");
+        assert!(verdict.evict.is_empty(), "{verdict:?}");
+    }
+    assert_eq!(run.ledger.charged(), 2);
+    let verdict = run.ends(None, &found, client(0, 7), HOUR);
+    let why = "3 attempts in a row made no progress beyond step 7 (change: --max-restarts)";
+    assert_eq!(stopped(&verdict), Some((93, why)));
+    assert_eq!(verdict.why[0], reason);
+    // One that goes beyond what was reached goes on.
+    let verdict = run.ends(None, &found, client(7, 9), HOUR);
+    assert_eq!(stopped(&verdict), None);
+    let mut limited = Run::new(2).with(|run| (run.hung, run.max_restarts) = (true, Some(1)));
+    assert_eq!(stopped(&limited.ends(None, &found, client(0, 7), HOUR)), None);
+    let verdict = limited.ends(None, &found, client(7, 9), HOUR);
+    assert_eq!(stopped(&verdict), Some((1, "the one restart that was allowed is used")));
+    // Ranks that are gone with their agent are no hang.
+    let mut lost = Run::new(2);
+    assert!(!lost.ends(None, &Found::default(), client(0, 7), HOUR).charged);
 }

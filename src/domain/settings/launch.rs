@@ -8,7 +8,7 @@ use super::resolve::{Layers, Place, Settings, SettingsError};
 use super::value::{self, Nodes, Origin, Value, ValueProblem};
 use crate::domain::env::{self, GpuVisibility, SlurmEnv};
 use crate::domain::slurm_env::{Form, SlurmPlace};
-use crate::domain::spec::{Direct, JobRef, LaunchPlace};
+use crate::domain::spec::{DIRECT, Direct, JobRef, LaunchPlace};
 
 /// Nodes of the world and spares. What is given of the two decides the other; what of the allocation is left over waits
 /// as a spare.
@@ -26,6 +26,8 @@ pub(super) fn nodes(
         (Nodes { min: max, max }, why)
     };
     let parse = |text: &str| match value::nodes(text)? {
+        // Nobody could join; where one node is enough torchrun starts with it, too.
+        nodes if slurm.is_none() && standalone && nodes.min == 1 => Ok(Nodes { min: 1, max: 1 }),
         nodes if nodes.max > 1 && slurm.is_none() && standalone => Err(ValueProblem::SeveralNodes),
         // Machines without Slurm: nobody knows how many there are.
         nodes if slurm.is_none() => Ok(nodes),
@@ -117,7 +119,7 @@ impl Settings {
             let chosen = !matches!(self.run_id.origin, Origin::Default(_));
             let id = if chosen { self.run_id.value.as_str() } else { "" };
             return LaunchPlace {
-                token: format!("direct:{}:{id}", at.port),
+                token: format!("{DIRECT}{}:{id}", at.port),
                 index: at.rank.unwrap_or(1),
                 address: self.local_addr.value.clone(),
                 direct: Some(Direct {

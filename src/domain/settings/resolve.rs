@@ -212,6 +212,8 @@ pub struct NodeContext {
     pub command: Vec<String>,
     /// `RELIGHT_FORCE_FALLBACK`: calls to be treated as missing.
     pub fallbacks: String,
+    /// `RELIGHT_NVML`: the library by which the driver of GPUs is asked, or `off`.
+    pub nvml: String,
     /// `RELIGHT_LOG`: what relight logs about itself.
     pub log_filter: Option<String>,
     /// The environment that ranks inherit.
@@ -489,6 +491,7 @@ impl Settings {
             addresses: vec!["127.0.0.1".to_owned()],
             port: 0,
             order: self.place().index,
+            told: self.meeting.at.as_ref().map(|at| self.run_spec().told(at.rank)),
         }
     }
 

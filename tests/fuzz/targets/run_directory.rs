@@ -58,6 +58,7 @@ fn seeds() -> Vec<Vec<u8>> {
         waiting: None,
         paused: false,
         without_progress: 0,
+        budgets: Vec::new(),
         nodes: vec![],
         agent_process: None,
         rank_processes: vec![],

@@ -1,5 +1,7 @@
 //! The gate before a world.
 
+use std::collections::BTreeSet;
+
 use super::super::super::health::{CheckResult, Finding, HealthSpec};
 use super::*;
 
@@ -153,8 +155,59 @@ fn what_nobody_asked_for_counts_from_the_next_world_on() {
     bed.all_stop(&[]);
     assert_eq!(evicted(&bed), [name(3)]);
     assert!(!members(&bed).contains(&name(3)));
-    // No program: nothing was waited for.
-    assert!(!bed.sent().any(|(_, m)| matches!(m, AgentMsg::Check { .. })));
+    // No program: only the spares that could take its place were asked.
+    let asked = bed.sent().filter(|(_, m)| matches!(m, AgentMsg::Check { .. }));
+    let asked: BTreeSet<NodeName> = asked.map(|(to, _)| to.clone()).collect();
+    assert_eq!(asked.into_iter().collect::<Vec<_>>(), [name(5), name(6)]);
+}
+
+/// Without programs: who is suspected, and spares that are needed; nobody else, and nobody where it could change nothing.
+#[test]
+fn suspects_and_spares_are_looked_at_before_they_serve() {
+    let failed = || result(Finding::Fail);
+    let quiet = |mut bed: Bed| {
+        bed.fit = false;
+        bed.effects.clear();
+        bed
+    };
+    // The first failure of a node is none to suspect it for.
+    let mut bed = quiet(Bed::running(4, 2));
+    bed.exited(2, vec![report(0, KILL, "")]);
+    bed.all_stop(&[]);
+    assert_eq!(asked(&mut bed, 1), [] as [NodeName; 0]);
+    assert_eq!(bed.attempts().len(), 2);
+    // The second one is, and with it the spares, one of which takes its place.
+    bed.all_start();
+    bed.effects.clear();
+    bed.exited(2, vec![report(0, KILL, "")]);
+    bed.all_stop(&[]);
+    assert_eq!(asked(&mut bed, 2), [name(5), name(6)], "n02 is taken out: it failed first twice");
+    bed.says(5, 5, CoordinatorMsg::Health { attempt: Some(Attempt(2)), results: vec![failed()] });
+    assert_eq!(bed.attempts().len(), 2, "n06 has not answered");
+    bed.says(6, 6, CoordinatorMsg::Health { attempt: Some(Attempt(2)), results: Vec::new() });
+    assert_eq!(evicted(&bed), [name(2), name(5)]);
+    assert_eq!(members(&bed), [name(1), name(6), name(3), name(4)], "it has the slot of n02");
+
+    // A node that says nothing is not waited for any longer than checks of ours may take.
+    let mut bed = quiet(Bed::running(4, 2));
+    bed.event(Event::LinkDown { node: name(3), incarnation: Incarnation(3) });
+    bed.event(Event::Silent { node: name(3), silent: Duration::from_secs(6) });
+    bed.grants_closed(3, 100);
+    bed.all_stop(&[3]);
+    bed.pass(1_000);
+    assert_eq!(asked(&mut bed, 1), [name(5), name(6)]);
+    assert_eq!(bed.attempts().len(), 1);
+    bed.pass(20_000);
+    assert_eq!(bed.attempts().len(), 2);
+
+    // Nobody could take the place of the only spare.
+    let mut bed = quiet(Bed::running(4, 1));
+    bed.event(Event::Silent { node: name(3), silent: Duration::from_secs(6) });
+    bed.grants_closed(3, 100);
+    bed.all_stop(&[3]);
+    bed.pass(1_000);
+    assert_eq!(asked(&mut bed, 1), [] as [NodeName; 0]);
+    assert_eq!(bed.attempts().len(), 2);
 }
 
 #[test]

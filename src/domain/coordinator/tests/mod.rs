@@ -23,6 +23,7 @@ mod hang;
 mod members;
 mod proof;
 mod scale;
+mod told;
 
 /// Everything that happened, and the machine.
 pub(super) struct Bed {
@@ -34,6 +35,8 @@ pub(super) struct Bed {
     pub(super) journal: Vec<Record>,
     /// Answers appends at once.
     pub(super) writes: bool,
+    /// Nodes say at once that they are fit.
+    pub(super) fit: bool,
     n: u64,
 }
 
@@ -77,9 +80,10 @@ impl Bed {
     }
 
     pub(super) fn with(config: CoordinatorConfig) -> Self {
+        let fit = config.spec.health.commands.is_empty();
         let machine = Coordinator::new(config, Ledger::default());
         let (notes, effects, journal) = (Vec::new(), Vec::new(), Vec::new());
-        let mut bed = Self { machine, ms: 100_000, notes, effects, journal, writes: true, n: 0 };
+        let mut bed = Self { machine, ms: 100_000, notes, effects, journal, writes: true, fit, n: 0 };
         bed.event(Event::Begin);
         bed
     }
@@ -109,9 +113,21 @@ impl Bed {
         let effects = out.take_effects();
         self.effects.extend(effects.iter().cloned());
         for effect in effects {
-            if let (Effect::Append { op, record }, true) = (effect, self.writes) {
-                self.journal.push(*record);
-                self.event(Event::Appended { op, outcome: Appended::Written });
+            match effect {
+                Effect::Append { op, record } if self.writes => {
+                    self.journal.push(*record);
+                    self.event(Event::Appended { op, outcome: Appended::Written });
+                }
+                // Where programs are asked, tests answer.
+                Effect::Send { to, incarnation, frame } if self.fit => {
+                    if let AgentMsg::Check { attempt } = frame.msg {
+                        let life = incarnation.0;
+                        let i = self.life(&to).0;
+                        let msg = CoordinatorMsg::Health { attempt: Some(attempt), results: Vec::new() };
+                        self.says(i, life, msg);
+                    }
+                }
+                _ => {}
             }
         }
     }

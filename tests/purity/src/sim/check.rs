@@ -9,7 +9,8 @@ use crate::domain::exit::ExitKind;
 use crate::domain::guardian::NO_GRANT;
 use crate::domain::ids::{Attempt, Incarnation, NodeName, Rank, Seq};
 use crate::domain::ledger::Ledger;
-use crate::domain::record::{AttemptBody, Body, Cause, FirstFailure, Member, Record};
+use crate::domain::liveness::vote::HANG;
+use crate::domain::record::{AttemptBody, Body, Cause, Decision, FirstFailure, Incident, Member, Record};
 use crate::domain::rendezvous;
 use crate::domain::time::{BootTime, Now};
 use crate::domain::wire::{Ack, World as RanksWorld};
@@ -50,6 +51,10 @@ pub(super) struct Check {
     nonces: BTreeSet<u64>,
     charged: BTreeSet<Attempt>,
     incidents: BTreeSet<(Incarnation, Attempt)>,
+    /// What was decided of each incident, in the record that opened a world for it.
+    decisions: BTreeMap<u64, (Attempt, Decision)>,
+    /// Incidents that have their report.
+    reports: BTreeSet<u64>,
     /// Until when the sender of each acknowledgement had authority.
     acks: BTreeMap<(Incarnation, u64), Ns>,
     /// Until when anybody had authority.
@@ -231,7 +236,15 @@ impl World {
                         self.fail("failure_charged_once", format!("attempt {} in {seq}", broke.attempt));
                     }
                     let first = broke.first_failure.as_ref().map(|f| (f.rank, &f.exit));
-                    self.check_blame(seq, broke.attempt, first, broke.charged);
+                    // A world that stood still counts whoever held it up.
+                    let charged = broke.charged && broke.verdict.cause != HANG;
+                    self.check_blame(seq, broke.attempt, first, charged);
+                    let decision = (broke.attempt, broke.decision.clone());
+                    if let Some(other) = self.check.decisions.insert(broke.incident, decision) {
+                        let detail =
+                            format!("record {seq}: incident {} was decided: {other:?}", broke.incident);
+                        self.fail("decision_once", detail);
+                    }
                     self.check_victim(seq, broke.first_failure.as_ref(), &broke.lost);
                 }
             }
@@ -241,6 +254,7 @@ impl World {
                     let detail = format!("two incidents for attempt {}", incident.attempt);
                     self.fail("failure_charged_once", detail);
                 }
+                self.check_report(seq, incident);
                 let first = incident.first_failure.as_ref().map(|f| (f.rank, &f.exit));
                 self.check_blame(seq, incident.attempt, first, first.is_some());
                 self.check_victim(seq, incident.first_failure.as_ref(), &incident.lost);
@@ -256,6 +270,23 @@ impl World {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// `decision_once`: one report for each incident, of the world that broke by it, with the decision that was followed.
+    fn check_report(&mut self, seq: Seq, incident: &Incident) {
+        let number = incident.incident;
+        if !self.check.reports.insert(number) {
+            self.fail("decision_once", format!("record {seq}: a second report of incident {number}"));
+        }
+        let Some((attempt, decided)) = self.check.decisions.get(&number) else { return };
+        let stops = matches!(incident.decision, Decision::Stop { .. });
+        if *attempt != incident.attempt || stops {
+            let detail = format!(
+                "record {seq}: incident {number} of attempt {} reports {:?}, decided was {decided:?} for attempt {attempt}",
+                incident.attempt, incident.decision
+            );
+            self.fail("decision_once", detail);
         }
     }
 
