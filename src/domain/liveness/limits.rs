@@ -475,7 +475,7 @@ mod tests {
         let load = Place::Section("load".to_owned());
         let of = |learned: &Learned| limit(&HangSpec::default(), learned, &load, Some(7), None);
         assert_eq!((of(&learned).look_ms, of(&learned).end_ms), (300_000, Some(600_000)), "not known yet");
-        let mut other = Learned::default();
+        let mut other = learned.clone();
         other.sections.insert("load".to_owned(), usual(30_000).unwrap());
         assert!(other.differs(&learned) && !learned.differs(&other));
         learned.merge(&other);

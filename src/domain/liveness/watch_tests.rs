@@ -279,7 +279,7 @@ fn many_nodes_say_where_their_ranks_are_no_oftener_than_few() {
     let mut spoke = std::collections::BTreeMap::<u64, usize>::new();
     for place in (0..4_096).step_by(16) {
         let mut bed = Bed::claimed(explicit(60_000));
-        bed.watch = Watch::of_node(place, 4_096);
+        (bed.watch, bed.progress) = (Watch::of_node(place, 4_096), Vec::new());
         bed.steps(70, 500);
         let at: Vec<u64> = bed.progress.iter().map(|(at, _)| *at).collect();
         assert!(at.len() >= 2 && at.windows(2).all(|w| w[1] - w[0] >= 16_000), "{place}: {at:?}");
