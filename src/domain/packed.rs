@@ -90,7 +90,10 @@ pub mod members {
 
     impl Run {
         fn of(member: &Member) -> Self {
-            let dir = member.log_dir.strip_suffix(member.node.as_str()).filter(|_| !member.node.as_str().is_empty());
+            let dir = member
+                .log_dir
+                .strip_suffix(member.node.as_str())
+                .filter(|_| !member.node.as_str().is_empty());
             Self {
                 count: 0,
                 slot: member.slot.0,

@@ -133,7 +133,9 @@ impl Coordinator {
         spares.sort_by_key(|n| (place(n), (*n).clone()));
         let number = |i: usize| u32::try_from(i).unwrap_or(u32::MAX);
         for member in &world.members {
-            let Some(&before) = slots.get(&member.slot).filter(|node| ***node != member.node) else { continue };
+            let Some(&before) = slots.get(&member.slot).filter(|node| ***node != member.node) else {
+                continue;
+            };
             let at = spares.iter().position(|n| **n == member.node).map_or(0, |i| i + 1);
             let first = rendezvous::first_rank(&world.members, &member.node).unwrap_or_default();
             out.note(Note::SlotFilled {

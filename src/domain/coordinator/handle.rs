@@ -418,7 +418,8 @@ impl Coordinator {
         // After every event: thousands of names are walked through side by side, and sorted once a record.
         if self.voters.0 != Some(self.ledger.next()) {
             // The same text as in the other list, where there is one: then names are equal at one look.
-            let shared = |name: &NodeName| self.peers.get_key_value(name).map_or(name, |(same, _)| same).clone();
+            let shared =
+                |name: &NodeName| self.peers.get_key_value(name).map_or(name, |(same, _)| same).clone();
             self.voters = (Some(self.ledger.next()), voters.iter().map(shared).collect());
         }
         let mut vote = self.voters.1.iter().peekable();

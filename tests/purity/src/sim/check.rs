@@ -241,7 +241,8 @@ impl World {
                     self.check_blame(seq, broke.attempt, first, charged);
                     let decision = (broke.attempt, broke.decision.clone());
                     if let Some(other) = self.check.decisions.insert(broke.incident, decision) {
-                        let detail = format!("record {seq}: incident {} was decided: {other:?}", broke.incident);
+                        let detail =
+                            format!("record {seq}: incident {} was decided: {other:?}", broke.incident);
                         self.fail("decision_once", detail);
                     }
                     self.check_victim(seq, broke.first_failure.as_ref(), &broke.lost);
