@@ -231,10 +231,12 @@ mod tests {
           restarts  1 of 3
           spares    1
           leader    n01 (pid 3999, term 0)
+          slots     0 n01, 1 n02
           node      n03: spare
           command   relight run train.py
           directory /base/r1
           incidents 2; details: relight why r1 1
+          last      incident 1: rank 2 (n01) died: SIGKILL
         ");
         let lines: Vec<String> =
             [Alive::No, Alive::Unknown].map(|a| said(a).lines().nth(1).unwrap().to_owned()).to_vec();
@@ -309,6 +311,7 @@ mod tests {
           command   relight run train.py
           directory /base/r1
           incidents 2; details: relight why r1 1
+          last      incident 1: rank 2 (n01) died: SIGKILL
         run r1
           state     unknown: no status yet
           created   2023-11-14 22:13:20.000

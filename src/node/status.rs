@@ -44,6 +44,8 @@ struct State {
     since_ms: u64,
     /// Something is to be written soon.
     pending: bool,
+    /// Steps wait to be written.
+    waits: bool,
     /// When all nodes were looked at last.
     looked: BootTime,
     /// Something happened since.
@@ -69,6 +71,7 @@ impl Board {
             agent,
             since_ms,
             pending: false,
+            waits: false,
             looked: BootTime(0),
             passed: false,
         })));
@@ -94,7 +97,17 @@ impl Board {
 
     /// Writes what waits to be written.
     pub(crate) fn flush(&self) {
-        self.0.borrow_mut().publish();
+        let mut state = self.0.borrow_mut();
+        // Whoever says no more after that would never be shown.
+        if let Some(left) = state.publish().filter(|_| !state.waits) {
+            state.waits = true;
+            let board = self.clone();
+            tasks::spawn(async move {
+                tokio::time::sleep(left).await;
+                board.0.borrow_mut().waits = false;
+                board.flush();
+            });
+        }
     }
 
     fn soon(&self, state: &mut State) {
@@ -179,9 +192,10 @@ impl State {
         }
     }
 
-    fn publish(&mut self) {
+    /// Writes what is new; steps alone are too young for that for so long.
+    fn publish(&mut self) -> Option<Duration> {
         self.pending = false;
-        let Some(mut status) = self.run.clone() else { return };
+        let Some(mut status) = self.run.clone() else { return None };
         status.rank_processes = self.processes();
         let now = clock::now().wall_ms;
         if self.last.as_ref().is_none_or(|last| last.phase != status.phase) {
@@ -190,17 +204,19 @@ impl State {
         status.since_ms = self.since_ms;
         status.wall_ms = self.last.as_ref().map_or(0, |last| last.wall_ms);
         if self.last.as_ref() == Some(&status) {
-            return;
+            return None;
         }
         // Steps go on all the time: nobody reads them that often.
         let calm =
             |last: &Status| now.saturating_sub(last.wall_ms) < STEPS_MS && status.is_but_for_ranks(last);
-        if self.last.as_ref().is_some_and(calm) {
-            return;
+        if let Some(last) = self.last.as_ref().filter(|last| calm(last)) {
+            let left = STEPS_MS.saturating_sub(now.saturating_sub(last.wall_ms));
+            return Some(Duration::from_millis(left.max(1)));
         }
         status.wall_ms = now;
         self.store.status(status.to_bytes());
         self.last = Some(status);
+        None
     }
 
     fn processes(&mut self) -> Vec<RankRef> {

@@ -165,6 +165,10 @@ fn what_nobody_asked_for_counts_from_the_next_world_on() {
 #[test]
 fn suspects_and_spares_are_looked_at_before_they_serve() {
     let failed = || result(Finding::Fail);
+    let asked = |bed: &mut Bed, attempt| {
+        let asked: BTreeSet<NodeName> = asked(bed, attempt).into_iter().collect();
+        asked.into_iter().collect::<Vec<_>>()
+    };
     let quiet = |mut bed: Bed| {
         bed.fit = false;
         bed.effects.clear();
