@@ -195,7 +195,7 @@ impl State {
     /// Writes what is new; steps alone are too young for that for so long.
     fn publish(&mut self) -> Option<Duration> {
         self.pending = false;
-        let Some(mut status) = self.run.clone() else { return None };
+        let mut status = self.run.clone()?;
         status.rank_processes = self.processes();
         let now = clock::now().wall_ms;
         if self.last.as_ref().is_none_or(|last| last.phase != status.phase) {
