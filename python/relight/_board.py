@@ -47,7 +47,10 @@ _base = _low = 0
 _more = _ONE
 # A phase of the program's own, and what turns that beat into one of the other phases: nothing, as long as there is such a one.
 _own = None
-_data = _after = _forward = _backward = _optimizer = 0
+_data = _after = _waits = _forward = _backward = _optimizer = _evaluates = 0
+_within = False
+# The step at which a module was last told to evaluate.
+_evaluated = -2
 
 _entry = 0
 _free = list(range(_DEPTH - 1, -1, -1))
@@ -358,25 +361,17 @@ def _set_phase(code):
 
 def _settle():
     """Works out what is written in which phase; before the first step there is only one."""
-    global _base, _low, _data, _after, _forward, _backward, _optimizer
+    global _base, _low, _data, _after, _waits, _forward, _backward, _optimizer, _evaluates
     begun = _more == 0 or _base & _STEP_KNOWN
     code = _own if _own is not None else 7 if begun else 0
     _base = _base & ~(0xFF << 16) | code << 16
     _low = code << 16 | _STEP_KNOWN | _BY_CLIENT
     fixed = _own is not None or not begun
-    _data, _forward, _backward, _optimizer = (0 if fixed else (other ^ code) << 16 for other in (1, 2, 3, 4))
-    _after = 0
+    _waits, _forward, _backward, _optimizer, _evaluates = (0 if fixed else (other ^ code) << 16 for other in (1, 2, 3, 4, 6))
+    _data, _after = _waits, 0
 
 
 # ---------------------------------------------------------------- what hooks in torch call (`_hooks` puts them there)
-
-
-def _before_step(optimizer, args, kwargs):
-    """Of every optimizer: its step begins."""
-    words = _hook
-    if words is None:
-        words = _first_step()
-    words[3] = _base ^ _optimizer
 
 
 def _after_step(optimizer, args, kwargs):
@@ -419,19 +414,46 @@ def _around_next(original):
 
 
 def _around_backward(original):
-    """`torch.autograd.backward`: what follows counts to it until the optimizer's turn comes. Who comes through here is in the
-    forward pass after its data."""
+    """`torch.autograd.backward`: what follows counts to the optimizer until its step is done. Who comes through here is in the
+    forward pass after its data, and trains: it is the rank."""
 
     def backward(*args, **kwargs):
-        global _after
+        global _within, _data, _after
+        if _within:  # a part of one that goes on
+            return original(*args, **kwargs)
         words = _hook
         if words is None:
-            words = _page if _page is not None else _nowhere
+            words = _first_step()
         words[3] = _base ^ _backward
+        _data = _waits
         _after = _forward
-        return original(*args, **kwargs)
+        _within = True
+        try:
+            return original(*args, **kwargs)
+        finally:
+            _within = False
+            words[3] = _base ^ _optimizer
 
     return backward
+
+
+def _around_eval(original):
+    """`torch.nn.Module.eval`: the program evaluates until its next backward pass. Who calls it in every step keeps a part of
+    its model from learning."""
+
+    def evaluate(self):
+        global _data, _after, _evaluated
+        words = _hook if _hook is not None else _page
+        if words is not None:
+            step = _base >> 24
+            if step > _evaluated + 1:
+                _data = _after = _evaluates
+                words[3] = _base ^ _after
+                words[4] = _clock()
+            _evaluated = step
+        return original(self)
+
+    return evaluate
 
 
 def _around_save(original):

@@ -19,7 +19,7 @@ def arm(name, module):
 
 
 def _optimizer(module):
-    module.register_optimizer_step_pre_hook(_board._before_step)
+    # One hook, not two: what happens between its backward pass and this one is the optimizer's.
     module.register_optimizer_step_post_hook(_board._after_step)
 
 
@@ -34,6 +34,10 @@ def _dataloader(module):
 
 def _autograd(module):
     _replace(module, "backward", _board._around_backward)
+
+
+def _modules(module):
+    _replace(module.Module, "eval", _board._around_eval)
 
 
 def _serialization(module):
@@ -81,6 +85,7 @@ WANTED = {
     "torch.optim.optimizer": _optimizer,
     "torch.utils.data.dataloader": _dataloader,
     "torch.autograd": _autograd,
+    "torch.nn.modules.module": _modules,
     "torch.serialization": _serialization,
     "torch.distributed.distributed_c10d": _distributed,
 }

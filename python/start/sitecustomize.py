@@ -15,6 +15,7 @@ def _start():
         "torch.optim.optimizer",
         "torch.utils.data.dataloader",
         "torch.autograd",
+        "torch.nn.modules.module",
         "torch.serialization",
         "torch.distributed.distributed_c10d",
     )

@@ -181,7 +181,7 @@ impl<H: Hooks> Driver<H> {
     pub fn new(parts: Parts, hooks: H) -> Self {
         Self {
             agent: Agent::new(parts.config.clone()),
-            looks: Looks::default(),
+            looks: Looks::new(&parts.context.base_env),
             parts,
             hooks,
             attempt: Attempt(0),
@@ -325,7 +325,10 @@ impl<H: Hooks> Driver<H> {
                 self.parts.pump.drain(self.attempt, rank, |_| ());
                 self.handle(Event::SpawnFailed { op, errno, what });
             }
-            ProcessEvent::RankExited { rank, pid: _, kind, at } => self.drain(rank, kind, at),
+            ProcessEvent::RankExited { rank, pid: _, kind, at } => {
+                self.handle(self.last_page(self.attempt, rank, &kind));
+                self.drain(rank, kind, at);
+            }
             ProcessEvent::Swept { op, survivors } => {
                 self.idle = clock::boot();
                 let survivors = survivors

@@ -1,11 +1,14 @@
 //! The hands of the agent's watch: looks at pages, and what is collected of ranks that do not advance.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use super::driver::{Driver, Hooks};
 use crate::domain::agent::{AliveRank, Event};
 use crate::domain::board::Sample;
+use crate::domain::exit::ExitKind;
 use crate::domain::ids::{Attempt, LocalRank};
+use crate::domain::liveness::collective::of_environment;
 use crate::domain::liveness::evidence::{ProcessFacts, RankEvidence};
 use crate::domain::liveness::flight::recorder;
 use crate::domain::liveness::watch::LOOK;
@@ -22,6 +25,21 @@ pub(super) struct Looks {
     /// When pages are looked at next; none: nothing runs.
     pub(super) next: Option<BootTime>,
     inspection: Option<Inspection>,
+    /// The environment of the ranks says after how many milliseconds they end by themselves.
+    ends_ms: Option<u64>,
+}
+
+impl Looks {
+    /// At ranks with this environment.
+    pub(super) fn new(environment: &[(OsString, OsString)]) -> Self {
+        Self { ends_ms: of_environment(environment), ..Self::default() }
+    }
+
+    /// The earliest time counts after which collectives give up.
+    fn told(&self, sample: Sample) -> Sample {
+        let ends = sample.collective_timeout_ms.into_iter().chain(self.ends_ms).min();
+        Sample { collective_timeout_ms: ends, ..sample }
+    }
 }
 
 #[derive(Debug)]
@@ -116,7 +134,13 @@ impl<H: Hooks> Driver<H> {
     }
 
     fn sample(&self, rank: LocalRank) -> Option<Sample> {
-        self.boards.as_ref()?.sample(rank)
+        Some(self.looks.told(self.boards.as_ref()?.sample(rank)?))
+    }
+
+    /// A rank has ended: what it wrote last is read before its end is told.
+    pub(super) fn last_page(&self, attempt: Attempt, local_rank: LocalRank, kind: &ExitKind) -> Event {
+        let sample = self.boards.as_ref().and_then(|boards| boards.last(local_rank));
+        Event::LastPage { attempt, local_rank, sample, failed: !kind.is_success() }
     }
 
     fn target(&self, rank: &AliveRank) -> Target {

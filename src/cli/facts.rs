@@ -6,11 +6,11 @@ use std::io::{IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use super::failure::ConfigError;
+use super::failure::{ConfigError, UsageError};
 use super::flags::RunOptions;
 use super::job_output::{self, Asked};
 use crate::domain::env;
-use crate::domain::settings::{ConfigFile, Facts, Key};
+use crate::domain::settings::{Args, ConfigFile, Facts, Key};
 use crate::domain::slurm_env::SlurmPlace;
 
 /// Where a site may say what holds for every run on its machines.
@@ -67,6 +67,23 @@ impl Process {
     #[must_use]
     pub fn var(&self, var: env::EnvVar) -> Option<&str> {
         self.known.get(var.name).map(String::as_str).filter(|value| !value.is_empty())
+    }
+
+    /// Refuses a variable that decides a setting and whose value is no text: to pass over it would be another run than the
+    /// one that was asked for. What an option of the command line decides anyway is not looked at.
+    ///
+    /// # Errors
+    /// The first such variable.
+    pub fn readable(&self, args: &Args) -> Result<(), UsageError> {
+        let keys = Key::ALL.into_iter().filter(|key| !args.values.contains_key(key));
+        for var in keys.flat_map(|key| key.env().iter().take_while(|var| self.var(**var).is_none())) {
+            let value = self.env.iter().find(|(name, _)| name == var.name).map(|(_, value)| value);
+            if let Some(value) = value.filter(|value| value.to_str().is_none()) {
+                let value = value.to_string_lossy().into_owned();
+                return Err(UsageError::NotUtf8Variable { name: var.name, value });
+            }
+        }
+        Ok(())
     }
 
     /// What settings depend on.

@@ -56,6 +56,14 @@ pub enum UsageError {
         /// As it can be shown.
         word: String,
     },
+    /// So are the variables that decide settings.
+    #[error("{name}='{value}' is not valid UTF-8")]
+    NotUtf8Variable {
+        /// The variable.
+        name: &'static str,
+        /// As it can be shown.
+        value: String,
+    },
     /// The working directory was removed.
     #[error("the working directory does not exist any more")]
     NoDirectory,
@@ -166,6 +174,7 @@ impl UsageError {
             Self::Numa(_) => Some("leave the option out: ranks then share all CPUs".to_owned()),
             Self::NoCompletions { .. } => Some("there are some for bash, zsh and fish".to_owned()),
             Self::Clap { tip, .. } => tip.clone(),
+            Self::NotUtf8Variable { name, .. } => Some(format!("unset {name}, or write it anew")),
             Self::JsonAlone
             | Self::Ambiguous { .. }
             | Self::NeedsValue { .. }

@@ -27,10 +27,11 @@ const SYSTEM: [&str; 3] = ["/bin", "/usr/bin", "/usr/local/bin"];
 /// `PYTHON_EXEC` names nothing that can be run, or there is no Python.
 pub fn find(process: &Process) -> Result<Interpreter, ProgramError> {
     let path = process.var(env::PATH);
-    if let Some(typed) = process.var(env::PYTHON_EXEC) {
-        return match which(typed, path, &process.cwd) {
+    let typed = process.env.iter().find(|(name, _)| name == env::PYTHON_EXEC.name).map(|(_, value)| value);
+    if let Some(typed) = typed.filter(|typed| !typed.is_empty()) {
+        return match typed.to_str().and_then(|typed| which(typed, path, &process.cwd)) {
             Some(path) => Ok(Interpreter { path, from: env::PYTHON_EXEC.name }),
-            None => Err(ProgramError::PythonExec { typed: typed.to_owned() }),
+            None => Err(ProgramError::PythonExec { typed: typed.to_string_lossy().into_owned() }),
         };
     }
     let beside = own_directory(process).filter(|dir| !SYSTEM.iter().any(|system| dir == Path::new(system)));

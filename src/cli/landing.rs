@@ -15,6 +15,7 @@ use super::runs::RunsError;
 use crate::domain::console::Banner;
 use crate::domain::env;
 use crate::domain::exit_code::{self, Outcome};
+use crate::domain::liveness::limits::HangAction;
 use crate::domain::settings::{AgentConfig, NodeContext, Origin, Value};
 use crate::domain::spec::LaunchPlace;
 use crate::guardian::{self, GuardianConfig};
@@ -104,11 +105,12 @@ pub fn run(process: &Process, launch: Launch) -> Result<Outcome, Failure> {
     let caps = Capabilities::forced(&context.fallbacks);
     let numbers = crate::domain::guardian::Numbers::of(&config.spec);
     // The agent's own environment: only what its clock needs. What ranks inherit is in its configuration.
-    let tz = process.env.iter().filter(|(name, _)| name == env::TZ.name);
+    let of_clocks = [env::TZ.name, env::RELIGHT_TEST_CLOCK.name];
+    let clocks = process.env.iter().filter(|(name, _)| of_clocks.iter().any(|of| name == of));
     let guardian = GuardianConfig {
         image,
         args: vec!["__agent".into()],
-        env: tz.cloned().collect(),
+        env: clocks.cloned().collect(),
         cwd: "/".into(),
         config: boot(process, config).encode()?,
         lock: Some(lock),
@@ -148,6 +150,7 @@ fn boot(process: &Process, config: AgentConfig) -> Boot {
         omp_threads: omp_threads(&context),
         dir: context.run_dir.display().to_string(),
         interactive: spec.interactive,
+        watched: spec.hang.action != HangAction::Off,
         max_restarts: spec.max_restarts,
         ignored: context.ignored.clone(),
         program: spec.program.clone(),

@@ -35,7 +35,9 @@ use std::process::ExitCode;
 
 use clap::Parser as _;
 
+use crate::domain::env;
 use crate::domain::exit_code::Outcome;
+use crate::sys::clock;
 use failure::{Failure, UsageError};
 use flags::{Cli, Command, ConfigCommand};
 
@@ -46,6 +48,9 @@ pub fn main() -> ExitCode {
     let mut args = std::env::args_os();
     let called_as = args.next().unwrap_or_default();
     let args: Vec<OsString> = args.collect();
+    if let Ok(shift) = std::env::var(env::RELIGHT_TEST_CLOCK.name) {
+        clock::shift_wall(&shift);
+    }
     match args.first().and_then(|first| first.to_str()) {
         Some("__agent") => return ExitCode::from(landing::agent()),
         Some("__worker") => {

@@ -9,6 +9,7 @@ use super::launcher;
 use crate::domain::env;
 use crate::domain::settings::Settings;
 use crate::domain::spec::ProgramKind;
+use crate::domain::told;
 
 /// A program that cannot be started.
 #[derive(Debug, thiserror::Error)]
@@ -111,6 +112,19 @@ pub fn check(settings: &Settings, process: &Process) -> Result<(), ProgramError>
         ProgramKind::Script if name.contains('$') => Ok(()),
         ProgramKind::Script => script(name, base, &process.cwd),
     }
+}
+
+/// A digest of the script's text, where it is a plain file of a usual size: machines without a common directory are told apart
+/// by it.
+#[must_use]
+pub fn script_digest(settings: &Settings, process: &Process) -> Option<u64> {
+    const LONGEST: u64 = 16 << 20;
+    if settings.kind() != ProgramKind::Script {
+        return None;
+    }
+    let path = process.cwd.join(&settings.program);
+    std::fs::metadata(&path).ok().filter(|meta| meta.is_file() && meta.len() <= LONGEST)?;
+    std::fs::read(&path).ok().map(|text| told::digest([text.as_slice()]))
 }
 
 fn script(name: &str, base: &str, cwd: &Path) -> Result<(), ProgramError> {

@@ -47,7 +47,9 @@ pub fn run(process: &Process, flags: &RunFlags, program: &[String]) -> Result<Ou
 pub fn settings(process: &Process, options: &RunOptions, program: &[String]) -> Result<Settings, Failure> {
     let files = process.config_files(options.config.as_deref())?;
     let facts = process.facts_for(options, &files);
-    Ok(Settings::resolve(&options.args(program), &facts, &process.known, &files)?)
+    let args = options.args(program);
+    process.readable(&args)?;
+    Ok(Settings::resolve(&args, &facts, &process.known, &files)?)
 }
 
 /// Program and arguments are kept in the journal, which has a limit for its records.
@@ -100,7 +102,11 @@ pub fn prepare(process: &Process, options: &RunOptions, program: &[String]) -> R
     context.fallbacks = process.var(env::RELIGHT_FORCE_FALLBACK).unwrap_or_default().to_owned();
     context.nvml = process.var(env::RELIGHT_NVML).unwrap_or_default().to_owned();
     context.log_filter = process.var(env::RELIGHT_LOG).map(str::to_owned);
-    let config = AgentConfig { spec: settings.run_spec(), node: settings.node_spec(&process.cwd), context };
+    let mut node = settings.node_spec(&process.cwd);
+    if context.place.direct.is_some() {
+        node.script_digest = program::script_digest(&settings, process);
+    }
+    let config = AgentConfig { spec: settings.run_spec(), node, context };
     Ok(Launch { settings, config })
 }
 

@@ -219,6 +219,7 @@ fn settings(
 ) -> Result<Settings, Failure> {
     let files = agent.config_files(inner.options.config.as_deref())?;
     let mut args = inner.options.args(inner.program);
+    agent.readable(&args)?;
     let job_output = process.facts_for(inner.options, &files).job_output;
     let mut facts = Facts { job_output, ..agent.facts() };
     if contained || place.node.is_none() {

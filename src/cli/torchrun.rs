@@ -57,9 +57,9 @@ pub const OPTIONS: &[Row] = rows! {
     Refused "--rdzv-backend etcd": "relight needs no etcd server, nor does etcd-v2: leave the option out.";
     Refused "--rdzv-backend PLUGIN": "relight cannot load a Python plug-in.";
     Better "--rdzv-endpoint": "`host`, `host:port`, `[v6]:port`; an IPv6 address alone is one, too. Outside Slurm with --nnodes above 1 it says where machines meet; in a job, and for one node, nobody has to name a host.";
-    Better "--rdzv-id": "Names the run, as `--run-id` does, with `--standalone` as well: status, logs and journal are found by it. A run that finished is not run again.";
+    Better "--rdzv-id": "Names the run, as `--run-id` does, with `--standalone` as well: status, logs and journal are found by it. No blank or slash may be in it. A run that finished is not run again.";
     Better "--rdzv-conf": "`join_timeout`, `last_call_timeout` and, for the static backend, `timeout` count; one line names the keys that do not.";
-    Same "--standalone": "One node, this one, whatever job it is in. Backend and endpoint are not looked at.";
+    Better "--standalone": "One node, this one, whatever job it is in. Backend and endpoint are not looked at; MIN:MAX with MIN 1 is that node, more than one is refused, as no other could join.";
     Better "--max-restarts": "One budget for the whole run, not one for each node; `unlimited` is a value. In a batch job the default is no limit while attempts last, under the name torchrun 0.";
     WithoutEffect "--monitor-interval": "Must be above 0; an end is seen at once, whatever it says.";
     WithoutEffect "--start-method": "spawn, fork or forkserver; ranks are programs of their own.";
@@ -76,7 +76,7 @@ pub const OPTIONS: &[Row] = rows! {
     Same "--local-ranks-filter": "Only the console. Above 16 ranks it shows rank 0 and whatever fails where nothing is said.";
     Same "--duplicate-stdout-filters": "Lines of --tee that hold one of the texts go to `attempt_N/filtered_stdout.log`, too; `,,` is one comma.";
     Same "--duplicate-stderr-filters": "The same for standard error.";
-    Better "--node-rank": "Outside Slurm with --nnodes above 1: 0 leads, and ranks follow these numbers. In a job Slurm's order decides.";
+    Better "--node-rank": "Outside Slurm with --nnodes above 1: 0 leads, and ranks follow these numbers; a number that another machine has is refused. In a job Slurm's order decides.";
     Better "--master-addr": "Outside Slurm the machine that leads; each attempt has a store of its own behind a fresh port, also on that machine. Machines prove that they know one secret (--secret-file).";
     Better "--master-port": "Where that machine listens; in a job, and for one node, without effect.";
     Better "--local-addr": "An IP address, never a name that others cannot look up.";
@@ -96,7 +96,7 @@ pub const RULES: &[Row] = rows! {
     Better "--nproc": "A prefix that is unique. torchrun refuses those of options with two spellings; every prefix that it takes means the same here.";
     Same "--max-restarts 1 --max-restarts 2": "The last counts.";
     Same "-r3": "`-r3`, `-r 3`.";
-    Better "PET_NPROC_PER_NODE=2": "`PET_…` variables are defaults of options; the command line wins.";
+    Better "PET_NPROC_PER_NODE=2": "`PET_…` variables are defaults of options; the command line wins. One that is not UTF-8 is refused, unless an option says the same.";
     Better "PET_STANDALONE=1": "Flags are whole numbers, 0 is off; torchrun stumbles over `true`.";
     Same "${local_rank}": "Replaced in arguments, `$$` is a dollar sign, other names stay.";
     Same "PYTHON_EXEC": "The interpreter. Else the Python of relight's own environment, VIRTUAL_ENV, CONDA_PREFIX, PATH.";

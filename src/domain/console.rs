@@ -1,6 +1,8 @@
 //! What a person sees: one line per state change, from the coordinator only. Blame names rank, node and
 //! evidence; a decision names the next step; the last line says where to look.
 
+mod elastic;
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -44,6 +46,8 @@ pub struct Banner {
     pub dir: String,
     /// A person is at the terminal.
     pub interactive: bool,
+    /// Ranks that do not advance are looked for.
+    pub watched: bool,
     /// Restarts that were allowed.
     pub max_restarts: Option<u32>,
     /// Options that were given and have no effect.
@@ -168,10 +172,9 @@ impl Console {
                 Some(n) => format!("at most {}", count(n, "restart")),
                 None => "restarts while there is progress".to_owned(),
             };
-            lines.push(format!(
-                "interactive: {}, {restarts}, hang detection off (terminal). Ctrl-C stops, twice kills",
-                count(b.nodes, "node")
-            ));
+            let hangs = if b.watched { "" } else { ", hang detection off (terminal)" };
+            let nodes = count(b.nodes, "node");
+            lines.push(format!("interactive: {nodes}, {restarts}{hangs}. Ctrl-C stops, twice kills"));
         }
         if !b.ignored.is_empty() {
             lines.push(format!("without effect here: {}", b.ignored.join(", ")));
@@ -187,9 +190,9 @@ impl Console {
             {
                 self.stops(*code, *incident, why)
             }
-            Note::Decided { decision, restart, charged, max_restarts, why, wait_ms, .. } => {
+            Note::Decided { decision, restart, charged, max_restarts, why, wait_ms, grows, .. } => {
                 let restart = if *charged { *restart } else { 0 };
-                let line = self.decided(decision, restart, *max_restarts, why)?;
+                let line = self.decided(decision, restart, *max_restarts, why, *grows)?;
                 match wait_ms {
                     0 => line,
                     ms => {
@@ -260,7 +263,7 @@ impl Console {
                     human(*patience)
                 )
             }
-            Note::LastCall { .. } | Note::Resized { .. } | Note::CameLate { .. } => elastic(note)?,
+            Note::LastCall { .. } | Note::Resized { .. } | Note::CameLate { .. } => elastic::elastic(note)?,
             Note::StopRequested { signal, terminal, ranks, grace, again, .. } => {
                 stopping(*signal, *terminal, *ranks, *grace, *again)
             }
@@ -275,6 +278,9 @@ impl Console {
                 format!("logs: {} of output are in no file, as none could be written", size(*bytes))
             }
             Note::Unhealthy { node, results } => unhealthy(node, results),
+            Note::OtherScript { node, leader } => {
+                format!("warning: {} on {node} is not the same file as on {leader}", self.banner.program)
+            }
             Note::NoneBlamed { nodes, of, together } => none_blamed(nodes, *of, *together),
             Note::StoreBack { after } => {
                 format!("the run directory can be written again after {}", human(*after))
@@ -362,19 +368,31 @@ impl Console {
 
     /// Nothing where the next line says it: who takes the slot of a lost node, or that one is waited for.
     /// `restart` is 0 for one that does not count.
-    fn decided(&self, decision: &Decision, restart: u32, max: Option<u32>, why: &[String]) -> Option<String> {
+    fn decided(
+        &self,
+        decision: &Decision,
+        restart: u32,
+        max: Option<u32>,
+        why: &[String],
+        grows: bool,
+    ) -> Option<String> {
         let number = match max {
             Some(max) => format!("restart {restart} of {max}"),
             None => format!("restart {restart}"),
         };
-        let nodes = if self.banner.nodes == 1 { "node" } else { "nodes" };
+        let nodes = match self.banner.nodes {
+            // How many the next world has, and who comes, is the next line.
+            _ if grows => "",
+            1 => " on the same node",
+            _ => " on the same nodes",
+        };
         Some(match decision {
             Decision::Restart if restart == 0 => {
                 let port = why.iter().find(|why| why.starts_with(port_conflict::SIGN));
                 let port = port.map_or(String::new(), |why| format!("{why}; "));
-                format!("{port}starting again on the same {nodes}")
+                format!("{port}starting again{nodes}")
             }
-            Decision::Restart => format!("{number} on the same {nodes}"),
+            Decision::Restart => format!("{number}{nodes}"),
             Decision::Replace { .. } | Decision::Shrink { .. } if restart == 0 => return None,
             Decision::Replace { nodes } | Decision::Shrink { nodes } => {
                 format!("{number} without {}", join(nodes))
@@ -452,47 +470,6 @@ fn silence(note: &Note) -> Option<String> {
     })
 }
 
-/// How many nodes a world has that may have fewer.
-fn elastic(note: &Note) -> Option<String> {
-    Some(match note {
-        Note::LastCall { have, max, patience, missing } if missing.is_empty() => {
-            format!("{have} of up to {max} nodes are there: waiting {} for more", human(*patience))
-        }
-        Note::LastCall { have, max, patience, missing } => {
-            let other = if missing.len() == 1 { "another node" } else { "other nodes" };
-            format!(
-                "waiting {} for {} or {other}, then going on with {have} of {max} nodes",
-                human(*patience),
-                join(missing)
-            )
-        }
-        Note::Resized { nodes, max, ranks, was: None, missing, .. } => {
-            let missing = match missing.len() {
-                0 => String::new(),
-                1 => format!(" {} has not come;", join(missing)),
-                _ => format!(" {} have not come;", join(missing)),
-            };
-            format!("{nodes} of {max} nodes:{missing} the world starts with {}", count(*ranks, "rank"))
-        }
-        Note::Resized { nodes, max, ranks, was: Some(was), missing, .. } if nodes < was => {
-            let ranks = count(*ranks, "rank");
-            format!("{nodes} of {max} nodes: {} missing; the world shrinks to {ranks}", join(missing))
-        }
-        Note::Resized { nodes, max, ranks, came, .. } => {
-            let join_in = if came.len() == 1 { "joins" } else { "join" };
-            format!(
-                "{nodes} of {max} nodes: {} {join_in}; the world grows to {}",
-                join(came),
-                count(*ranks, "rank")
-            )
-        }
-        Note::CameLate { node } => {
-            format!("{node} came late: it waits as a spare and is taken in at the next restart")
-        }
-        _ => return None,
-    })
-}
-
 /// What tells that a node is gone.
 fn signs(silent: Duration, sign: &Sign) -> String {
     let silence = format!("no sign for {}", human(silent));
@@ -551,6 +528,7 @@ fn refused(node: &NodeName, why: &RefusedWhy) -> Option<String> {
             "{node} reads another directory under the same name: it cannot take part; look at the mounts there"
         ),
         RefusedWhy::Evicted => format!("{node} is kept out of this run"),
+        RefusedWhy::Differs { what, leader } => what.of(node, leader),
         RefusedWhy::SameName => format!(
             "a second machine calls itself {node}: it cannot take part; give each machine a host name of its own"
         ),
@@ -600,6 +578,7 @@ fn gone(note: &Note) -> Option<String> {
         Note::NoPlace { why: NoPlace::OtherRun } => {
             "the machine that leads has begun another run: this one is over here. Exit 1".to_owned()
         }
+        Note::NoPlace { why: NoPlace::Differs { what, leader } } => what.here(leader),
         Note::NoPlace { why: NoPlace::SameName { node } } => {
             format!(
                 "another machine of this run calls itself {node}, too: give each a host name of its own. Exit 2"
@@ -737,6 +716,7 @@ mod tests {
                     charged,
                     max_restarts,
                     wait_ms: 0,
+                    grows: false,
                     why: Vec::new(),
                 },
                 "",

@@ -68,6 +68,8 @@ variables! {
     TORCHELASTIC_USE_AGENT_STORE = Sets "TORCHELASTIC_USE_AGENT_STORE": "`True`: the agent of the first node hosts the store; `False` with `--rdzv-store rank0`.";
     TORCHELASTIC_ERROR_FILE = Both "TORCHELASTIC_ERROR_FILE": "Where the rank may leave its error as JSON (`torch.distributed.elastic.multiprocessing.errors.record`); empty with `--log-dir /dev/null`. Where relight itself is given one, it leaves the root of a failed run there.";
     TORCH_NCCL_ASYNC_ERROR_HANDLING = Both "TORCH_NCCL_ASYNC_ERROR_HANDLING": "Passed on; `1` when unset.";
+    TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC = Reads "TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC": "Passed on. A program that does not advance is looked into, and ended if nothing speaks against it, before it would end by itself after this time.";
+    TORCH_NCCL_ENABLE_MONITORING = Reads "TORCH_NCCL_ENABLE_MONITORING": "Passed on. `0`: that time means nothing.";
     TORCH_NCCL_DEBUG_INFO_PIPE_FILE = Reads "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": "Passed on. Where it is set, a rank that does not advance is asked through its pipe for what its flight recorder knows, before anything is killed.";
     TORCH_FR_DEBUG_INFO_PIPE_FILE = Reads "TORCH_FR_DEBUG_INFO_PIPE_FILE": "The same by its newer name, which wins.";
     TORCH_NCCL_DEBUG_INFO_TEMP_FILE = Reads "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "Passed on. Tells an incident where the flight recorder wrote.";
@@ -110,6 +112,7 @@ variables! {
     RELIGHT_LOG = Reads "RELIGHT_LOG": "What the agent logs about itself, on standard error: a filter such as `debug` or `relight::store=warn,relight::agent=debug` (targets: `relight::agent`, `relight::coordinator`, `relight::store`).";
     RELIGHT_FORCE_FALLBACK = Reads "RELIGHT_FORCE_FALLBACK": "Kernel features to be treated as missing, comma-separated: `pidfd`, `close_range`, `children`, or `all` (tests of old kernels).";
     RELIGHT_NVML = Reads "RELIGHT_NVML": "The library by which NVIDIA's driver is asked about the GPUs of a node (default: `libnvidia-ml.so.1` where there is a `/dev/nvidiactl`); `off`: it is not asked.";
+    RELIGHT_TEST_CLOCK = Reads "RELIGHT_TEST_CLOCK": "`SECONDS` or `SECONDS@FILE`: relight's own wall clock is off by so many seconds, with a file from when that is there on (tests of clocks that are wrong or are set).";
     RELIGHT_SECRET_FILE = Reads "RELIGHT_SECRET_FILE": "Default of `--secret-file`.";
     RELIGHT_SECRET = Reads "RELIGHT_SECRET": "Kept for the secret of a run without a shared directory; only looked at to be taken away: it is never passed on to a rank.";
     // torchrun's defaults of options.

@@ -28,8 +28,7 @@ impl FailedBox<'_> {
     /// Its lines, without newlines.
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
-        let title: String = self.program.chars().filter(|c| !c.is_control()).collect();
-        let title = format!("{title} FAILED");
+        let title = printable(&format!("{} FAILED", self.program));
         let mut failures = vec!["Failures:".to_owned()];
         for (i, other) in self.others.iter().enumerate() {
             failures.extend(self.entry(i + 1, other));
@@ -69,7 +68,7 @@ impl FailedBox<'_> {
             format!("  traceback : {}", words.next().unwrap_or_default()),
         ];
         lines.extend(words.map(|line| format!("  {line}").trim_end().to_owned()));
-        lines
+        lines.iter().map(|line| printable(line)).collect()
     }
 
     /// Who is not shown in full: one line for each node and way to end.
@@ -92,6 +91,11 @@ impl FailedBox<'_> {
         lines.extend(more.first().map(|(.., ranks)| format!("  and {} more", ranks.len())));
         lines
     }
+}
+
+/// Another node's words are for a terminal here.
+fn printable(line: &str) -> String {
+    line.chars().filter(|c| !c.is_control()).collect()
 }
 
 /// The traceback, else what is known in its place.

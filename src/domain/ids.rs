@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize, Serializer};
@@ -66,7 +67,7 @@ text!(
 );
 
 /// `SLURMD_NODENAME`, else the host name; never an address. Held by thousands of lists: clones share the text.
-#[derive(Clone, Debug, Default, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(from = "String")]
 pub struct NodeName(#[serde(serialize_with = "text")] Arc<str>);
 
@@ -99,6 +100,12 @@ impl PartialEq for NodeName {
 }
 
 impl Eq for NodeName {}
+
+impl Hash for NodeName {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
 
 impl PartialOrd for NodeName {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {

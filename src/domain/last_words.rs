@@ -207,7 +207,11 @@ fn clean(line: &str) -> String {
     while let Some(c) = chars.next() {
         match c {
             '\x1b' => skip_escape(&mut chars),
-            '\t' => out.push_str("    "),
+            '\t' => {
+                let wide = (MAX_LINE - count).min(4);
+                out.extend(std::iter::repeat_n(' ', wide));
+                count += wide - 1;
+            }
             c if c.is_control() || is_format(c) => continue,
             c => out.push(c),
         }
@@ -730,8 +734,9 @@ mod tests {
         let words = last_words(text.as_bytes());
         assert!(words.text.len() <= MAX_TEXT && words.text.len() > MAX_TEXT / 2, "{}", words.text.len());
         assert!(words.text.starts_with(TRACEBACK) && words.text.ends_with("depth exceeded"));
-        let words = last_words(&vec![b'x'; 1 << 20]);
-        assert_eq!(words.headline.chars().count(), MAX_LINE + 1);
+        for line in [vec![b'x'; 1 << 20], [&[b'x'; 497][..], &[b'\t'; 900], b"x"].concat()] {
+            assert_eq!(last_words(&line).headline.chars().count(), MAX_LINE + 1);
+        }
         let words = last_words("€\n".repeat(30_000).as_bytes());
         assert_eq!(words.text.lines().count(), LINES);
         let wide = format!("{}\n", "€".repeat(499)).repeat(30);

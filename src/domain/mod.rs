@@ -46,5 +46,6 @@ pub mod suggest;
 pub mod supervisor;
 pub mod takeover;
 pub mod time;
+pub mod told;
 pub mod torch_store;
 pub mod wire;

@@ -10,6 +10,7 @@ use super::health::CheckResult;
 use super::ids::{Attempt, Incarnation, NodeName, Op, Rank, Seq, Slot, Term};
 use super::liveness::limits::Place;
 use super::record::{Decision, FirstFailure, Ordered};
+use super::told::Difference;
 use super::torch_store::seen::Reach;
 use super::wire::RefusedWhy;
 
@@ -75,6 +76,13 @@ pub enum NoPlace {
     SameName {
         /// The name.
         node: NodeName,
+    },
+    /// It was told another run.
+    Differs {
+        /// What differs.
+        what: Difference,
+        /// Who leads.
+        leader: NodeName,
     },
 }
 
@@ -230,6 +238,9 @@ pub enum Note {
         /// So long nothing is started, in milliseconds.
         #[serde(default)]
         wait_ms: u64,
+        /// Nodes wait that the next world has room for.
+        #[serde(default)]
+        grows: bool,
         /// Why.
         why: Vec<String>,
     },
@@ -574,6 +585,13 @@ pub enum Note {
         of: u32,
         /// Too many fail together; else nobody could take their place.
         together: bool,
+    },
+    /// Two machines have the script in two versions.
+    OtherScript {
+        /// One of them.
+        node: NodeName,
+        /// The other, which leads.
+        leader: NodeName,
     },
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::health::HealthSpec;
 use super::ids::{NodeName, RunId};
 use super::liveness::limits::HangSpec;
+use super::told::{Told, digest};
 
 /// How the program is started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,6 +240,20 @@ pub struct RunSpec {
     pub health: HealthSpec,
 }
 
+impl RunSpec {
+    /// What a machine with this run and this number was told.
+    #[must_use]
+    pub fn told(&self, rank: Option<u32>) -> Told {
+        let kind: &[u8] = match self.kind {
+            ProgramKind::Script => b"script",
+            ProgramKind::Module => b"module",
+            ProgramKind::Binary => b"binary",
+        };
+        let words = [kind, self.program.as_bytes()].into_iter().chain(self.args.iter().map(String::as_bytes));
+        Told { command: digest(words), nodes: (self.min_nodes, self.max_nodes), rank }
+    }
+}
+
 /// What one node brings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
@@ -246,7 +261,7 @@ pub struct NodeSpec {
     pub nproc: u32,
     /// `ROLE_NAME` of its ranks; empty: that of the run.
     pub role: String,
-    /// Digest of the script as this node reads it; a different one is said once.
+    /// Digest of the script's text as this machine reads it, where machines share no directory; a different one is said once.
     pub script_digest: Option<u64>,
     /// Where the ranks' logs lie on this node (`<log_dir>/<run_id>_<node>`), empty when files are off.
     pub log_dir: String,
@@ -258,6 +273,9 @@ pub struct NodeSpec {
     pub port: u16,
     /// Place in the ordered node list; smaller comes first.
     pub order: u32,
+    /// What a machine that no Slurm brought here was told of the run; none in a job, where all have one command.
+    #[serde(default)]
+    pub told: Option<Told>,
 }
 
 /// Where the rendezvous store of the next attempt can be hosted.

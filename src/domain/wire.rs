@@ -22,6 +22,7 @@ use super::policy::JobWord;
 use super::record::{Member, Ordered, Record, Resume};
 use super::spec::{NodeSpec, Offer, RunSpec};
 use super::time::BootTime;
+use super::told::Difference;
 use super::torch_store::seen::Reach;
 
 /// The number that both ends must have. Any change of a message is a new one.
@@ -95,6 +96,13 @@ pub enum RefusedWhy {
     Evicted,
     /// Another machine calls itself the same.
     SameName,
+    /// This machine was told another run.
+    Differs {
+        /// What differs.
+        what: Difference,
+        /// Who leads.
+        leader: NodeName,
+    },
 }
 
 /// Coordinator to agent.

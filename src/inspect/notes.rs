@@ -105,6 +105,7 @@ fn beside_the_console(note: &Note) -> String {
         | Note::StoodDown { .. }
         | Note::Unhealthy { .. }
         | Note::NoneBlamed { .. }
+        | Note::OtherScript { .. }
         | Note::LeaderGone { .. }
         | Note::NoPlace { .. }
         | Note::GaveUp { .. }
@@ -136,6 +137,7 @@ fn refused(why: &RefusedWhy) -> String {
         RefusedWhy::OtherStore => "it reads another directory under the same name".to_owned(),
         RefusedWhy::Evicted => "its node is kept out of this run".to_owned(),
         RefusedWhy::SameName => "another machine has its name".to_owned(),
+        RefusedWhy::Differs { what, leader } => format!("it {}", what.what(leader)),
     }
 }
 

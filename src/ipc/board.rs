@@ -203,6 +203,16 @@ impl Boards {
         }
     }
 
+    /// What stands in the page of a rank that has ended, whoever owned it. Never waits.
+    #[must_use]
+    pub fn last(&self, rank: LocalRank) -> Option<Sample> {
+        match self.open.get(rank.0 as usize) {
+            Some(file) => page(file),
+            None if rank.0 < self.ranks => page(&files::open_stranger(&self.path(rank)).ok()?),
+            None => None,
+        }
+    }
+
     /// Where interpreters of this rank write about their threads.
     #[must_use]
     pub fn stacks_path(&self, rank: LocalRank) -> PathBuf {
@@ -223,10 +233,13 @@ impl Boards {
 }
 
 fn look(file: &File) -> Option<Sample> {
+    Some(Sample { pid: lock::posix_holder(file)?, ..page(file)? })
+}
+
+fn page(file: &File) -> Option<Sample> {
     let mut page = [0; PAGE_BYTES];
     let length = file.read_at(&mut page, 0).ok()?;
-    let sample = read(page.get(..length)?)?;
-    Some(Sample { pid: lock::posix_holder(file)?, ..sample })
+    read(page.get(..length)?)
 }
 
 impl Drop for Boards {

@@ -57,6 +57,7 @@ fn a_page_is_its_owners_as_long_as_he_lives() {
         first.kill().unwrap();
         first.wait().unwrap();
         assert_eq!(boards.sample(rank), None, "what the dead wrote counts for nobody");
+        assert!(boards.last(rank).is_some(), "but it can be read");
         let mut third = writer(&boards.path(rank));
         assert!(says_there(&mut third));
         assert_eq!(boards.sample(rank).unwrap().pid, third.id());

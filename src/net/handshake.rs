@@ -164,7 +164,10 @@ pub(super) async fn shake<S: AsyncRead + AsyncWrite + Unpin>(
     if side == Side::Initiator {
         write(stream, &own).await?;
     }
-    stream.read_exact(&mut given).await.map_err(SessionError::reading)?;
+    stream.read_exact(&mut given).await.map_err(|error| match side {
+        Side::Initiator => SessionError::NotBelieved,
+        Side::Acceptor => SessionError::reading(error),
+    })?;
     proof(other, hello.identity.role).verify_slice(&given).map_err(|_| SessionError::BadProof)?;
     if side == Side::Acceptor {
         write(stream, &own).await?;

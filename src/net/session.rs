@@ -70,6 +70,9 @@ pub enum SessionError {
     /// The other end does not know the secret.
     #[error("the other end does not know the secret of this run")]
     BadProof,
+    /// The other end, which leads this run, closed instead of its proof: ours did not convince it.
+    #[error("the one that leads does not take this machine's word: their secrets differ")]
+    NotBelieved,
     /// A frame was repeated, left out, changed, or is not of this session.
     #[error("a message was changed on its way or repeated")]
     BadMac,
@@ -108,7 +111,9 @@ impl SessionError {
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         match self {
-            Self::Late | Self::Closed | Self::Cut | Self::Io(_) | Self::Random(_) => ErrorKind::Transient,
+            Self::Late | Self::Closed | Self::Cut | Self::NotBelieved | Self::Io(_) | Self::Random(_) => {
+                ErrorKind::Transient
+            }
             Self::Stranger
             | Self::OtherProtocol { .. }
             | Self::OtherRun(_)

@@ -98,7 +98,7 @@ fn who_does_not_belong_is_refused() {
     block(async {
         let (us, them) = (identity(Role::Agent), identity(Role::Coordinator));
         let (a, b) = refused(us.clone(), 1, them.clone(), 2).await;
-        assert!(matches!((a, b), (SessionError::Closed, SessionError::BadProof)));
+        assert!(matches!((a, b), (SessionError::NotBelieved, SessionError::BadProof)));
         let other = Identity { run: RunId::new("8.0"), ..them.clone() };
         let (a, b) = refused(us.clone(), 1, other, 1).await;
         assert!(matches!((&a, &b), (SessionError::OtherRun(_), SessionError::OtherRun(_))));

@@ -32,6 +32,9 @@ impl Life {
         let own = addresses::own();
         let here = endpoint.iter().any(|at| own.contains(&at.ip()) || at.ip().is_loopback());
         let leads = direct.rank.map_or(here, |rank| rank == 0);
+        if leads && !here {
+            self.lead_elsewhere(&direct, &endpoint).await?;
+        }
         if leads {
             match tcp::listen_at(direct.port) {
                 Ok(socket) => self.socket = Some(socket),
@@ -40,7 +43,7 @@ impl Life {
                 Err(error) => {
                     let sentence =
                         format!("port {} of this machine cannot be listened on: {error}", direct.port);
-                    let hint = "end what listens there, or choose another --master-port on every machine";
+                    let hint = "end what listens there, or choose another --master-port on every machine; one machine alone is --node-rank 0";
                     return Err(Stop::Say(exit_code::USAGE, sentence, hint.into()));
                 }
             }
@@ -61,6 +64,21 @@ impl Life {
             previous: None,
         };
         Ok(Found { opened, ledger: Ledger::default(), leads: None })
+    }
+
+    /// This machine leads by its number, and the address is none of its own: others may know it by that, through a router
+    /// that rewrites addresses, or two machines have the number 0.
+    async fn lead_elsewhere(&mut self, direct: &Direct, at: &[SocketAddr]) -> Result<(), Stop> {
+        let (host, port) = (&direct.host, direct.port);
+        if self.hearing(tcp::dial(at, DIAL)).await?.is_ok() {
+            let sentence = format!("--node-rank 0 leads, and another machine does at {host}, port {port}");
+            let hint = "give each machine a number of its own; 0 is the one whose address that is";
+            return Err(Stop::Say(exit_code::USAGE, sentence, hint.into()));
+        }
+        self.teller.say(&format!(
+            "warning: this machine leads (--node-rank 0), and {host} is no address of its own: others look for it there"
+        ));
+        Ok(())
     }
 
     /// Until somebody listens there.

@@ -90,7 +90,7 @@ impl Life {
             other => other?,
         };
         let ledger = self.ledger(&opened)?;
-        stand(search, opened, ledger)
+        stand(search, *opened, ledger)
     }
 
     /// It is this node's turn to lead, unless somebody does already.
@@ -193,7 +193,7 @@ impl Life {
         if let Ok(ledger) = &ledger
             && search.seeker.standing(ledger) != Standing::Nobody
         {
-            return stand(search, opened, ledger.clone());
+            return stand(search, *opened, ledger.clone());
         }
         let Some(previous) = &opened.previous else { return Ok(None) };
         let finished = previous.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Finished);
@@ -320,14 +320,14 @@ impl Life {
 }
 
 /// The place in its launch that a journal gives to this agent; none: nobody leads yet.
-fn stand(search: &Search, opened: Box<Opened>, ledger: Ledger) -> Result<Option<Found>, Stop> {
+fn stand(search: &Search, opened: Opened, ledger: Ledger) -> Result<Option<Found>, Stop> {
     let leads = match search.seeker.standing(&ledger) {
         Standing::Nobody => return Ok(None),
         Standing::Ended(code) => return Err(Stop::Quietly(code)),
         Standing::Follow => None,
         Standing::Again => Some(Ground::Returned),
     };
-    Ok(Some(Found { opened: *opened, ledger, leads }))
+    Ok(Some(Found { opened, ledger, leads }))
 }
 
 /// The command line that a run is told apart by.

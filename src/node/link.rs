@@ -199,18 +199,30 @@ impl Line {
         self.state.borrow().wanted == number
     }
 
-    /// Another version stays another version: whoever meets it again and again can only say so and go.
+    /// Another version stays another version, and another secret another one: whoever meets it again and again can only say
+    /// so and go. Another run may end.
     fn was_refused(&self, error: &SessionError) {
         let mut state = self.state.borrow_mut();
-        state.refused = Some(error.to_string());
-        if !matches!(error, SessionError::OtherProtocol { .. }) {
-            return;
-        }
+        let known = state.refused.replace(error.to_string());
+        let hint = match error {
+            SessionError::OtherProtocol { .. } => {
+                format!("install one relight on every node ({})", self.names.node)
+            }
+            SessionError::NotBelieved if self.is_direct() => {
+                "--secret-file must be the same on every machine".to_owned()
+            }
+            SessionError::OtherRun(_) if self.is_direct() && known.is_none() => {
+                drop(state);
+                let said = "another run is led there: waiting for its end; --rdzv-id must be the same on every machine";
+                return self.search.teller.say(said);
+            }
+            _ => return,
+        };
         state.others += 1;
         if state.others == OTHERS {
             drop(state);
             self.search.teller.say(&format!("error: {error}"));
-            self.search.teller.say(&format!("hint: install one relight on every node ({})", self.names.node));
+            self.search.teller.say(&format!("hint: {hint}"));
             self.tell_agent(AgentEvent::RunEnded { code: exit_code::USAGE });
         }
     }
@@ -295,6 +307,8 @@ impl Line {
             for stream in tcp::answering(host, &ports, LIKELY).await {
                 match self.greet(stream).await {
                     Ok(session) => return Ok(session),
+                    // An agent that does not lead, even ourselves, says less than another version.
+                    Err(_) if matches!(met, Some(SessionError::OtherProtocol { .. })) => {}
                     Err(error) => met = Some(error),
                 }
             }
@@ -352,8 +366,28 @@ impl Line {
             Taken::Agent(session) => self.take_agent(session),
             Taken::Supervisor(session) => self.take_supervisor(session),
             Taken::Operator(session) => self.take_operator(session),
+            Taken::Impostor(from, error) => self.impostor(from, &error),
             // Beats have their own thread.
             Taken::Beats(_) => {}
+        }
+    }
+
+    /// People should hear of a machine of theirs that cannot take part, from the one that they look at.
+    fn impostor(&self, from: IpAddr, error: &SessionError) {
+        match error {
+            SessionError::BadProof => {
+                let must =
+                    if self.is_direct() { "; --secret-file must be the same on every machine" } else { "" };
+                let said = "wants to take part and does not know the secret of this run: it stays outside";
+                self.search.teller.say(&format!("warning: {from} {said}{must}"));
+            }
+            // In a job agents look for their coordinator where others may have theirs.
+            SessionError::OtherRun(_) if self.is_direct() => {
+                let said =
+                    "belongs to another run: it stays outside; --rdzv-id must be the same on every machine";
+                self.search.teller.say(&format!("warning: {from} {said}"));
+            }
+            _ => {}
         }
     }
 

@@ -1,6 +1,9 @@
 //! Where other nodes reach this one. Every agent listens, so that its peers can tell a dead node from a dead
 //! coordinator; only who leads answers. Lives on the beat thread: a control thread that is busy keeps nobody out.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +18,7 @@ use crate::domain::wire::{
     Ack, Beat, FromOperator, FromSupervisor, ToAgent, ToCoordinator, ToOperator, ToSupervisor,
 };
 use crate::net::handshake::Role;
-use crate::net::session::Session;
+use crate::net::session::{Session, SessionError};
 use crate::net::tcp;
 
 /// Handshakes at one time: strangers who only connect cannot fill the memory, nor keep friends out for longer than a
@@ -28,6 +31,8 @@ use crate::net::tcp;
 const HANDSHAKES: usize = 1024;
 /// After an error that taking the next connection would meet again, such as EMFILE.
 const PAUSE: Duration = Duration::from_millis(50);
+/// So many addresses that do not belong to the run are named.
+const NAMED: usize = 8;
 
 /// A proven connection.
 pub(crate) enum Taken {
@@ -39,6 +44,8 @@ pub(crate) enum Taken {
     Supervisor(Session<FromSupervisor, ToSupervisor>),
     /// A person's command.
     Operator(Session<FromOperator, ToOperator>),
+    /// Of somebody who claims to belong to this run and does not: said once for each address, of the first few.
+    Impostor(IpAddr, SessionError),
 }
 
 /// What the listener works with.
@@ -57,10 +64,11 @@ impl Listener {
     pub(crate) async fn serve(self) {
         let Ok(socket) = TcpListener::from_std(self.socket) else { return };
         let room = Arc::new(Semaphore::new(HANDSHAKES));
+        let named = Rc::new(RefCell::new(BTreeSet::new()));
         while !self.taken.is_closed() {
             let Ok(permit) = room.clone().acquire_owned().await else { return };
-            let stream = match socket.accept().await {
-                Ok((stream, _)) => stream,
+            let (stream, from) = match socket.accept().await {
+                Ok((stream, from)) => (stream, from.ip().to_canonical()),
                 Err(_) => {
                     tokio::time::sleep(PAUSE).await;
                     continue;
@@ -70,7 +78,7 @@ impl Listener {
                 continue;
             }
             tcp::tune(&stream, self.silence);
-            let (names, taken) = (self.names.clone(), self.taken.clone());
+            let (names, taken, named) = (self.names.clone(), self.taken.clone(), named.clone());
             tasks::spawn(async move {
                 let identity = names.identity(Role::Coordinator);
                 let session = Session::<(), ()>::accept(stream, &identity, &names.secret).await;
@@ -86,7 +94,14 @@ impl Listener {
                         };
                         let _ = taken.send(session);
                     }
-                    Err(error) => tracing::debug!(target: "relight::net", %error, "a connection was refused"),
+                    Err(error) => {
+                        tracing::debug!(target: "relight::net", %error, %from, "a connection was refused");
+                        let claims = matches!(error, SessionError::BadProof | SessionError::OtherRun(_));
+                        let mut named = named.borrow_mut();
+                        if claims && named.len() < NAMED && named.insert(from) {
+                            let _ = taken.send(Taken::Impostor(from, error));
+                        }
+                    }
                 }
             });
         }

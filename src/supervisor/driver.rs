@@ -343,6 +343,7 @@ impl<'a> Driver<'a> {
         let (Some(files), Some(outgoing)) = (self.link.take(), self.outgoing.take()) else { return };
         let search = Search {
             dir: self.run.dir.clone(),
+            options: opening::again(self.config, &self.run.id),
             token: self.token.clone(),
             identity: Identity {
                 run: self.run.id.clone(),

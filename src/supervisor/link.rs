@@ -5,14 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::Instant;
 
 use super::files::Files;
+use super::opening;
 use crate::domain::ids::Incarnation;
 use crate::domain::supervisor::Event;
 use crate::domain::wire::{FromSupervisor, ToSupervisor};
 use crate::net::secret::Secret;
 use crate::net::session::{Identity, Receiver, Sender, Session, SessionError};
 use crate::net::tcp;
+use crate::store::layout::OpenOptions;
 
 /// For one try at all addresses.
 const DIAL: Duration = Duration::from_secs(3);
@@ -20,10 +23,14 @@ const DIAL: Duration = Duration::from_secs(3);
 const SILENCE: Duration = Duration::from_secs(10);
 /// Between two tries, at first and at most.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+/// The journal is looked into where there has been no hint for so long, and as long after that again.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// Whom to look for.
 pub(super) struct Search {
     pub(super) dir: PathBuf,
+    /// How the run directory is opened to be read.
+    pub(super) options: OpenOptions,
     pub(super) token: String,
     pub(super) identity: Identity,
     pub(super) secret: Secret,
@@ -68,9 +75,9 @@ pub(super) async fn run(
 }
 
 async fn find(search: &Search, files: &mut Files, tell: &UnboundedSender<Word>) -> Link {
-    let mut pause = PAUSE.0;
+    let (mut pause, mut looked) = (PAUSE.0, Instant::now());
     loop {
-        if let Some(link) = try_once(search, files, tell).await {
+        if let Some(link) = try_once(search, files, &mut looked, tell).await {
             return link;
         }
         tokio::time::sleep(pause).await;
@@ -78,9 +85,22 @@ async fn find(search: &Search, files: &mut Files, tell: &UnboundedSender<Word>) 
     }
 }
 
-async fn try_once(search: &Search, files: &mut Files, tell: &UnboundedSender<Word>) -> Option<Link> {
-    let hint = files.hint(&search.dir).await.filter(|hint| hint.launch == search.token)?;
-    let addresses: Vec<SocketAddr> = hint.addresses.iter().filter_map(|text| text.parse().ok()).collect();
+async fn try_once(
+    search: &Search,
+    files: &mut Files,
+    looked: &mut Instant,
+    tell: &UnboundedSender<Word>,
+) -> Option<Link> {
+    let addresses: Vec<SocketAddr> =
+        match files.hint(&search.dir).await.filter(|hint| hint.launch == search.token) {
+            Some(hint) => hint.addresses.iter().filter_map(|text| text.parse().ok()).collect(),
+            None if looked.elapsed() < LOOK => return None,
+            // The hint cannot be read, or there is nobody yet.
+            None => {
+                *looked = Instant::now();
+                opening::recorded(&search.options, files, &search.token).await
+            }
+        };
     let stream = tcp::dial(&addresses, DIAL).await.ok()?;
     tcp::tune(&stream, SILENCE);
     let identity =

@@ -1,6 +1,7 @@
 //! Before anything is started: which run this is, and its directory.
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use tokio::time::Instant;
@@ -215,6 +216,15 @@ fn claim(job: &JobRef) -> String {
 /// For looking into the run directory once more.
 pub(super) fn again(config: &SupervisorConfig, id: &RunId) -> OpenOptions {
     OpenOptions { create: false, ..options(config, id) }
+}
+
+/// Where the coordinator of the launch with this token listens, as the journal has it.
+pub(super) async fn recorded(options: &OpenOptions, files: &mut Files, token: &str) -> Vec<SocketAddr> {
+    let Ok(opened) = files.open(options).await else { return Vec::new() };
+    let Ok(ledger) = Ledger::resume(&opened.records) else { return Vec::new() };
+    let lead = ledger.leader().map(|(lead, _)| lead).filter(|lead| lead.launch == token);
+    let addresses = lead.into_iter().flat_map(|lead| &lead.addresses);
+    addresses.filter_map(|text| text.parse().ok()).collect()
 }
 
 /// How the launch with this token has ended, if it has.

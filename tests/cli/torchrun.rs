@@ -1,6 +1,10 @@
 //! torchrun's command line: each row of the table behind `docs/torchrun.md` has cases here.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+
 use relight::cli::torchrun::{OPTIONS, RULES, Row, Standing};
+use relight::domain::settings::Key;
 use serde_json::Value;
 
 use crate::home::Home;
@@ -51,6 +55,7 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
     ("--rdzv-endpoint", "--rdzv-endpoint n1:65536 train.py", &[], Refused("from 0 to 65535")),
     ("--rdzv-id", "--rdzv-id exp7 train.py", &[], Is("run-id", "exp7")),
     ("--rdzv-id", "--standalone --rdzv-id exp7 train.py", &[], Is("run-id", "exp7")),
+    ("--rdzv-id", "--rdzv-id a/b train.py", &[], Refused("cannot name a run")),
     ("--rdzv-conf", "--rdzv-conf join_timeout=60 train.py", &[], Is("join-timeout", "60")),
     ("--rdzv-conf", "--rdzv-conf timeout=70 train.py", &[], Is("join-timeout", "70")),
     ("--rdzv-conf", "--rdzv-backend c10d --rdzv-conf timeout=70 train.py", &[], Is("join-timeout", "600")),
@@ -64,6 +69,8 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
     ),
     ("--rdzv-conf", "--rdzv-conf a train.py", &[], Refused("gives no value for a")),
     ("--standalone", "--standalone train.py", &[], Is("standalone", "1")),
+    ("--standalone", "--standalone --nnodes 1:4 train.py", &[], Is("nnodes", "1")),
+    ("--standalone", "--standalone --nnodes 2:4 train.py", &[], Refused("asks for several nodes")),
     ("--standalone", "--standalone --rdzv-endpoint n1:x train.py", &[], Is("standalone", "1")),
     ("--max-restarts", "--max-restarts 3 train.py", &[], Is("max-restarts", "3")),
     ("--max-restarts", "--max-restarts unlimited train.py", &[], Is("max-restarts", "unlimited")),
@@ -239,6 +246,7 @@ const CASES: &[(&str, &str, Variables, Want)] = &[
     ),
     ("-r3", "-r3 train.py", &[], Is("redirects", "3")),
     ("PET_NPROC_PER_NODE=2", "train.py", &[("PET_TEE", "3")], Is("tee", "3")),
+    ("PET_NPROC_PER_NODE=2", "train.py", &[("PET_MAX_RESTARTS", " 4\n")], Is("max-restarts", "4")),
     ("PET_NPROC_PER_NODE=2", "--tee 1 train.py", &[("PET_TEE", "3")], Is("tee", "1")),
     ("PET_STANDALONE=1", "train.py", &[("PET_STANDALONE", "2")], Is("standalone", "1")),
     ("PET_STANDALONE=1", "--standalone train.py", &[("PET_STANDALONE", "0")], Is("standalone", "1")),
@@ -320,6 +328,35 @@ fn wrong(home: &Home, (typed, words, env, want): &(&str, &str, Variables, Want))
         Runs(want, part) => code == Some(*want) && stderr.contains(part),
     };
     (!fine).then(|| format!("`{typed}`: {words:?} {env:?}\n[exit code {code:?}]\n{stdout}{stderr}"))
+}
+
+#[test]
+fn a_variable_that_is_no_text_is_refused_where_it_counts() {
+    let home = Home::new();
+    let garbled = OsStr::from_bytes(b"a\xff");
+    let said = |name: &str, other: &[(&str, &str)], words: &[&str]| {
+        let args = [&["run", "--dry-run", "--json"], words, &["train.py"]].concat();
+        let output = home.relight(&args).envs(other.iter().copied()).env(name, garbled).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for key in Key::ALL {
+        for name in key.env().iter().map(|var| var.name) {
+            let (code, text) = said(name, &[], &[]);
+            assert_eq!(code, Some(2), "{name}: {text}");
+            assert!(text.contains(&format!("{name}='a\u{fffd}' is not valid UTF-8")), "{name}: {text}");
+        }
+    }
+    assert_eq!(said("PYTHON_EXEC", &[], &[]).0, Some(2));
+    // What is decided elsewhere, and what is none of ours.
+    let decided: [(&str, &[(&str, &str)], &[&str]); 4] = [
+        ("PET_ROLE", &[], &["--role=x"]),
+        ("PET_RDZV_ID", &[("RELIGHT_RUN_ID", "r")], &[]),
+        ("PYTHON_EXEC", &[], &["--no-python", "python3"]),
+        ("OTHERS", &[], &[]),
+    ];
+    for (name, other, words) in decided {
+        assert_eq!(said(name, other, words).0, Some(0), "{name}");
+    }
 }
 
 #[test]

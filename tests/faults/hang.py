@@ -73,6 +73,16 @@ def fault(name):
     elif name == "sections" or (name == "section" and here):
         with relight.section("eval", timeout=60):
             load(5.0)
+    elif name == "long":
+        with relight.phase("eval"):
+            load(2.5)
+        print("took its time", flush=True)
+        with relight.section("export"):
+            load(2.5)
+        print("took its time", flush=True)
+    elif name == "alone" and here:
+        with relight.phase("eval"):
+            load(4.0)
     elif name == "checkpoint" and here:
         with relight.phase("checkpoint"):
             load()
@@ -89,6 +99,9 @@ def main():
         relight.heartbeat(step)
         if step == AT and ATTEMPT == 0:
             fault(what)
+        if step == 0 and what == "long":
+            load(2.5)
+            print("took its time", flush=True)
         barrier(step)
         time.sleep(0.02)
 

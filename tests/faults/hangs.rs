@@ -118,6 +118,29 @@ fn s31_who_waits_for_a_section_of_another_rank_is_no_hang() {
     assert!(ended.stderr.contains("waiting: another rank is given more time"), "{}", ended.stderr);
 }
 
+/// The same with limits that were learned: a first step that compiles, an evaluation and a section without a time of its
+/// own, each fifty times as long as a step.
+#[test]
+fn s31_what_takes_long_once_is_no_hang_of_a_learned_limit() {
+    let scene = Scene::new();
+    let ended = play(&scene, &["--hang-floor=1"], "long");
+    ends(&ended, 0);
+    assert!(!ended.stderr.contains("restart"), "{}", ended.stderr);
+    assert_eq!(ended.stdout.matches("took its time").count(), 9, "{}", ended.stdout);
+    leftovers::assert_none(&scene);
+}
+
+/// One rank does something alone, the others wait for it in a collective: it has a time of its own.
+#[test]
+fn s31_who_waits_for_an_evaluation_of_one_rank_is_no_hang() {
+    let scene = Scene::new();
+    let ended = play(&scene, &["--hang-floor=1"], "alone");
+    ends(&ended, 0);
+    let said = &ended.stderr;
+    assert!(said.contains("waiting: another rank is given more time"), "{said}");
+    assert!(said.contains("advances again after"), "{said}");
+}
+
 #[test]
 fn s20_a_crash_before_the_first_sign_is_a_crash() {
     let scene = Scene::new();

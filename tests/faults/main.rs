@@ -12,6 +12,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod again;
 mod attribution;
 mod commit_log;
 mod devices;

@@ -200,6 +200,33 @@ fn without_a_hint_the_coordinator_is_found_by_its_ports() {
     leftovers::assert_none(&job.scene);
 }
 
+/// The same for the supervisor: it is needed when the next agent is missing.
+#[test]
+fn without_a_hint_the_supervisor_finds_the_next_coordinator() {
+    let job = Job::new(2);
+    let script = format!("{SAY}\nif os.environ['TORCHELASTIC_RESTART_COUNT'] in '01': time.sleep(1000)");
+    let mut running = job.run(&script).spawn();
+    job.wait_for_lines("ranks", 2, &mut running);
+    let hint = job.scene.path("exp/.relight/7.0/coordinator");
+    fs::remove_file(&hint).unwrap();
+    fs::create_dir(&hint).unwrap();
+    let tasks = job.wait_for_step(1)["tasks"].clone();
+    let guardian = |task: usize| tasks[task].as_i64().unwrap() as i32;
+    let leads: Vec<i32> =
+        procfs::below(guardian(0)).iter().filter(|p| p.ppid == guardian(0)).map(|p| p.pid).collect();
+    assert_eq!(leads.len(), 1, "{leads:?}");
+    kill(Pid::from_raw(leads[0]), Signal::SIGKILL).unwrap();
+    job.wait_for_lines("ranks", 4, &mut running);
+    for process in procfs::below(guardian(1)).iter().map(|p| p.pid).chain([guardian(1)]) {
+        let _ = kill(Pid::from_raw(process), Signal::SIGKILL);
+    }
+    let ended = running.wait(LONG);
+    assert_eq!(ended.code, 0, "{}", ended.stderr);
+    let again = argv(&job.sruns()[1]);
+    assert!(again.contains(" --nodes=1 --ntasks=1 --nodelist=n2 "), "{again}");
+    leftovers::assert_none(&job.scene);
+}
+
 /// srun takes the first of two variables of one name there, and the last elsewhere: there must be one.
 #[test]
 fn an_environment_of_the_users_own_choice_reaches_the_agents() {

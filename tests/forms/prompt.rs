@@ -10,9 +10,15 @@ const TERMINAL: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/stories/termi
 
 /// What the terminal shows and the exit code.
 fn at_prompt(job: &Job, steps: &serde_json::Value, script: &str) -> (i32, String) {
+    at_prompt_with(job, steps, script, &[])
+}
+
+/// The same with options.
+fn at_prompt_with(job: &Job, steps: &serde_json::Value, script: &str, options: &[&str]) -> (i32, String) {
     let script = job.script(script);
     let mut command = job.scene.command("python3");
-    command.args([TERMINAL, &steps.to_string()]).arg(binary()).args(["run", "--lost-after", "6"]).arg(script);
+    command.args([TERMINAL, &steps.to_string()]).arg(binary()).args(["run", "--lost-after", "6"]);
+    command.args(options).arg(script);
     for (name, value) in job.environment() {
         command.env(name, value);
     }
@@ -21,6 +27,19 @@ fn at_prompt(job: &Job, steps: &serde_json::Value, script: &str) -> (i32, String
     let child = command.stdout(std::fs::File::create(&out).unwrap()).stderr(Stdio::null()).spawn().unwrap();
     let ended = Running::of(child, out, job.scene.path("nothing")).wait(LONG);
     (ended.code, ended.stdout.replace('\r', ""))
+}
+
+#[test]
+fn whoever_gives_a_limit_is_not_told_that_none_counts() {
+    let job = Job::new(2);
+    let steps = serde_json::json!([]);
+    let (code, shown) = at_prompt_with(&job, &steps, "sys.exit(0)", &["--heartbeat-timeout=600"]);
+    assert_eq!(code, 0, "{shown}");
+    assert!(
+        shown.contains("relight: interactive: 2 nodes, no restarts. Ctrl-C stops, twice kills\n"),
+        "{shown}"
+    );
+    leftovers::assert_none(&job.scene);
 }
 
 #[test]

@@ -254,9 +254,9 @@ class Owners(Case):
             "  for n in range(1000): relight.heartbeat(90)\n"
             "  with relight.phase('eval'), relight.section('child'): pass\n"
             "  relight.request_stop('child')\n"
-            "  relight._board._before_step(None, (), {}); relight._board._after_step(None, (), {})\n"
+            "  relight._board._around_backward(len)(()); relight._board._after_step(None, (), {})\n"
             "  os._exit(0)\n"
-            "os.waitpid(pid, 0)\n"
+            "assert os.waitpid(pid, 0)[1] == 0\n"
         )
         parent = self.start(code)
         found = self.page.read()

@@ -11,8 +11,11 @@ from test_board import PYTHON, Case
 START = os.path.join(PYTHON, "start")
 
 TORCH = {
-    "torch/__init__.py": "from torch import autograd, optim, serialization\nfrom torch.serialization import save\nfrom torch.utils.data import dataloader\ndevice = str\n",
+    "torch/__init__.py": "from torch import autograd, nn, optim, serialization\nfrom torch.serialization import save\nfrom torch.utils.data import dataloader\ndevice = str\n",
     "torch/autograd.py": "def backward(*args, **kwargs):\n  if args: args[0]()\n",
+    "torch/nn/__init__.py": "from torch.nn.modules.module import Module\n",
+    "torch/nn/modules/__init__.py": "",
+    "torch/nn/modules/module.py": "class Module:\n  def eval(self): return self\n",
     "torch/serialization.py": "def save(obj, f): obj()\n",
     "torch/utils/__init__.py": "",
     "torch/utils/data/__init__.py": "",
@@ -80,10 +83,10 @@ class Starts(Case):
 
     def test_a_script_that_knows_nothing_beats(self):
         said = self.python(TRAINS).splitlines()
-        first = ["-", "-", "-", "-", "0 4", "1 7"]
-        # Data, a step of whose parts nothing is known yet, backward and what comes behind it, optimizer; then a checkpoint.
-        second = ["1 1", "1 7", "1 3", "1 3", "1 4", "2 7"]
-        third = ["2 1", "2 2", "2 3", "2 3", "2 4", "3 7"]
+        first = ["-", "-", "0 3", "0 4", "0 4", "1 7"]
+        # Data, forward, backward, optimizer from its end on; then a checkpoint.
+        second = ["1 1", "1 2", "1 3", "1 4", "1 4", "2 7"]
+        third = ["2 1", "2 2", "2 3", "2 4", "2 4", "3 7"]
         self.assertEqual(said, first + second + third + ["3 5", "3 7"])
         found = self.page.read()
         self.assertEqual((found["step"], found["client"]), (3, False))
@@ -91,7 +94,7 @@ class Starts(Case):
     def test_a_program_that_says_its_steps_is_believed(self):
         code = TRAINS.replace("for n in range(3):", "import relight\nfor n in range(3):\n    relight.heartbeat(500 + n); look()")
         said = self.python(code).splitlines()
-        self.assertEqual(said[:7], ["500 7", "500 1", "500 7", "500 3", "500 3", "500 4", "500 7"])
+        self.assertEqual(said[:7], ["500 7", "500 1", "500 7", "500 3", "500 4", "500 4", "500 7"])
         self.assertEqual(said[7:9], ["501 7", "501 1"])
         self.assertTrue(self.page.read()["client"])
 
@@ -100,8 +103,28 @@ class Starts(Case):
             "for n in range(3):", "import relight\nwith relight.phase('eval'):\n    next(it); torch.save(look, None); optimizer.step(look)\nfor n in range(3):"
         )
         said = self.python(code).splitlines()
-        self.assertEqual(said[:3], ["? 6", "? 6", "0 6"])
+        self.assertEqual(said[:3], ["? 6", "? 6", "? 6"])
         self.assertEqual(said[3], "1 1")
+
+    def test_a_backward_pass_within_another_is_a_part_of_it(self):
+        code = TRAINS.replace("torch.autograd.backward(look); look()", "torch.autograd.backward(lambda: (torch.autograd.backward(look), look())); look()")
+        self.assertEqual(self.python(code).splitlines()[7:13], ["1 1", "1 2", "1 3", "1 3", "1 4", "1 4"])
+        failing = TRAINS.replace("torch.autograd.backward(look); look()", "try: torch.autograd.backward(lambda: 1 / 0)\n    except ZeroDivisionError: look()")
+        self.assertEqual(self.python(failing).splitlines()[5:8], ["1 1", "1 2", "1 4"])
+
+    def test_an_evaluation_lasts_until_the_next_backward_pass(self):
+        code = TRAINS.replace("for n in range(3):", "model = torch.nn.Module()\nfor n in range(6):\n    if n in (0, 3): assert model.eval() is model; look(); next(it); look()")
+        said = self.python(code).splitlines()
+        # Before the first step there is nothing that could be told apart.
+        self.assertEqual(said[:6], ["-", "-", "-", "-", "-", "0 3"])
+        self.assertEqual(said[21:29], ["3 6", "3 6", "3 6", "3 6", "3 6", "3 3", "3 4", "3 4"])
+        self.assertEqual(said[29:32], ["4 7", "4 1", "4 2"])
+
+    def test_what_never_trains_is_no_evaluation(self):
+        frozen = "frozen = torch.nn.Module()\nfor n in range(5):\n    frozen.eval(); look()"
+        said = self.python(TRAINS.replace("for n in range(3):", frozen)).splitlines()
+        # One time it may be one.
+        self.assertEqual([line for line in said if line.endswith(" 6")], ["1 6", "1 6", "1 6"])
 
     def test_the_shortest_timeout_of_collectives_is_told(self):
         code = "import torch.distributed as d\nassert d.init_process_group('x') == 'started'"
@@ -119,7 +142,7 @@ class Starts(Case):
             self.write(name, "def save(obj, f): pass\n" if "serial" in name else "")
         self.write("torch/distributed/distributed_c10d.py", "def init_process_group(*args, **kwargs): return 1\n")
         self.python("import torch, torch.distributed as d\nassert d.init_process_group() == 1")
-        self.write("torch/optim/optimizer.py", "def register_optimizer_step_pre_hook(hook): raise RuntimeError('no')\n")
+        self.write("torch/optim/optimizer.py", "def register_optimizer_step_post_hook(hook): raise RuntimeError('no')\n")
         self.python("import torch")
         self.write("torch/optim/optimizer.py", "raise ImportError('broken')\n")
         said = self.python("try: import torch\nexcept ImportError as error: print(error)")

@@ -239,6 +239,41 @@ fn s53_a_node_that_fails_first_twice_running_is_replaced() {
     assert_eq!(kinds_of(&run).iter().filter(|kind| *kind == "evict").count(), 1);
 }
 
+/// What the image of one node lacks.
+const LACKS: &str = "\
+import os, runpy, sys
+if os.environ['SLURMD_NODENAME'] != 'n2':
+    sys.path.insert(0, 'lib')
+import labels
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name='__main__')
+";
+
+#[test]
+fn s11_a_module_that_one_node_lacks_costs_that_node() {
+    let Some(cluster) = Cluster::up(3) else { return };
+    let shared = cluster.shared();
+    std::fs::create_dir(shared.join("lib")).unwrap();
+    std::fs::write(shared.join("lib/labels.py"), "").unwrap();
+    std::fs::write(shared.join("lacks.py"), LACKS).unwrap();
+    let mut line = Job::line(&cluster, "lacks", &["--nproc-per-node=2", "--nnodes=2", "--spares=1"], SHORT);
+    let program = line.iter().position(|word| word == "toy_trainer.py").unwrap();
+    line.insert(program, "lacks.py".to_owned());
+    let mut command = cluster.exec(&[]);
+    command.args(srun("3")).args(line);
+    let began = std::time::Instant::now();
+    let job = Job::spawn(&cluster, "lacks", command, SHORT);
+    let (ended, journal, _) = job.finishes(s(60), &[1, 2, 3]);
+    assert!(began.elapsed() < s(40), "it took {:?}", began.elapsed());
+    let found = &journal.found;
+    assert!(found.iter().all(|found| found["nodes"] == serde_json::json!(["n2"])), "{found:#?}");
+    assert!(ended.stderr.contains("labels"), "{}", ended.stderr);
+    let run = shared.join("runs/lacks");
+    let filled = events_of(&run, "slot_filled");
+    assert_eq!((&filled[0]["instead_of"], &filled[0]["node"]), (&"n2".into(), &"n3".into()), "{filled:?}");
+    assert_eq!(kinds_of(&run).iter().filter(|kind| *kind == "evict").count(), 1);
+}
+
 #[test]
 fn s60_a_full_log_directory_costs_logs_and_nothing_else() {
     let Some(cluster) = Cluster::with(2, &["--local-size", "1m"]) else { return };

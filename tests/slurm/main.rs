@@ -20,11 +20,14 @@ mod commit_log;
 #[path = "../faults/journal.rs"]
 mod journal;
 
+mod clocks;
 mod cluster;
 mod elastic;
 mod forms;
+mod hangs;
 mod job;
 mod losses;
+mod machines;
 mod returns;
 mod stall;
 mod start;

@@ -110,6 +110,17 @@ time.sleep(120)
     leftovers::assert_none(&scene);
 }
 
+/// Nobody looks at a page in the moment between a word and an end.
+#[test]
+fn who_asks_for_the_end_and_goes_is_heard() {
+    let scene = Scene::new();
+    script(&scene, "nan.py", "import sys, relight\nrelight.request_stop('the loss is NaN')\nsys.exit(1)\n");
+    let ended = play(&scene, 2, &["--max-restarts=3"], &["nan.py"]);
+    assert_eq!(ended.code, 93, "{}", ended.stderr);
+    assert!(ended.stderr.contains("asked for the end of the run: the loss is NaN"), "{}", ended.stderr);
+    leftovers::assert_none(&scene);
+}
+
 #[test]
 fn a_rank_that_spoils_its_page_spoils_nothing_else() {
     let scene = Scene::new();

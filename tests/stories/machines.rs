@@ -30,8 +30,7 @@ impl Machine {
 
     /// `relight run` under this host name, with the script that all have.
     fn run(&self, name: &str, options: &[&str], script: &str, said: &PathBuf) -> RelightCommand {
-        let file = self.scene.path("exp").join("train.py");
-        fs::write(&file, format!("{SAY}{script}\n")).unwrap();
+        fs::write(self.scene.path("exp").join("train.py"), format!("{SAY}{script}\n")).unwrap();
         let secret = self.scene.path("secret");
         fs::write(&secret, "the same on all machines").unwrap();
         fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).unwrap();
@@ -41,7 +40,7 @@ impl Machine {
             .args(["run", "--lost-after", "6", "--secret-file"])
             .arg(secret)
             .args(options)
-            .arg(file)
+            .arg("train.py")
             .arg(said);
         command
     }
@@ -208,10 +207,20 @@ fn a_machine_with_another_secret_or_the_same_name_stays_outside() {
     let twin = two.run("a", &options, script, &said).spawn().wait(LONG);
     assert_eq!(twin.code, 2, "{}", twin.stderr);
     assert!(one.shown().contains("a second machine calls itself a: it cannot take part"), "{}", one.shown());
-    let mut command = three.run("c", &[&options[..], &["--join-timeout=3"]].concat(), script, &said);
+    // Long before --join-timeout, and both ends say it.
+    let mut command = three.run("c", &options, script, &said);
     fs::write(three.scene.path("secret"), "another one, just as long").unwrap();
     let stranger = command.spawn().wait(LONG);
+    assert_eq!(stranger.code, 2, "{}", stranger.stderr);
+    assert!(stranger.stderr.contains("their secrets differ"), "{}", stranger.stderr);
+    assert!(stranger.stderr.contains("hint: --secret-file must be the same"), "{}", stranger.stderr);
+    let warned = "warning: 127.0.0.1 wants to take part and does not know the secret of this run";
+    assert_eq!(one.shown().matches(warned).count(), 1, "{}", one.shown());
+    // Another run may end, and is waited for.
+    let other = [&options[..], &["--rdzv-id=other", "--join-timeout=3"]].concat();
+    let stranger = three.run("c", &other, script, &said).spawn().wait(LONG);
     assert_eq!(stranger.code, 1, "{}", stranger.stderr);
+    assert!(stranger.stderr.contains("another run is led there: waiting for its end"), "{}", stranger.stderr);
     assert!(stranger.stderr.contains("--secret-file and --rdzv-id must say the same"), "{}", stranger.stderr);
     let second = two.run("b", &options, script, &said).spawn();
     wait_for_lines(&said, 2, &[&one, &two]);
@@ -280,6 +289,56 @@ fn machines_take_orders_of_whoever_knows_their_secret() {
     let (first, spare) = both(first, spare);
     assert_eq!((first.code, spare.code), (93, 93), "{}\n--\n{}", first.stderr, spare.stderr);
     for machine in &machines {
+        leftovers::assert_none(&machine.scene);
+    }
+}
+
+#[test]
+fn a_machine_that_was_told_otherwise_ends_with_one_sentence() {
+    let (one, two, three) = (Machine::new(), Machine::new(), Machine::new());
+    let said = one.scene.path("exp").join("said");
+    let port = free_port();
+    let script = "while not os.path.exists(sys.argv[1] + '.go'): time.sleep(0.02)";
+    let with = |machine: &Machine, name: &str, rank: &str, more: &[&str]| {
+        let port = format!("--master-port={port}");
+        let rank = format!("--node-rank={rank}");
+        let options = [&["--nnodes=2", "--master-addr=127.0.0.1", &rank, &port], more].concat();
+        machine.run(name, &options, script, &said)
+    };
+    let first = with(&one, "a", "0", &[]).spawn();
+    wait_for("the first machine to lead", LONG, || {
+        let shown = one.shown();
+        if shown.contains("logs, journal") { Ok(()) } else { Err(shown) }
+    });
+    let refused = |mut command: RelightCommand, here: &str, there: &str| {
+        let ended = command.spawn().wait(LONG);
+        assert_eq!(ended.code, 2, "{}", ended.stderr);
+        assert_eq!(ended.stderr.matches("relight: ").count(), 1, "one sentence: {}", ended.stderr);
+        assert!(ended.stderr.contains(here), "{}", ended.stderr);
+        assert_eq!(one.shown().matches(there).count(), 1, "{}", one.shown());
+    };
+    let mut command = with(&two, "b", "1", &[]);
+    command.arg("--lr=3");
+    refused(
+        command,
+        "this machine was told to start another program, or other arguments, than a, which leads",
+        "b was told to start another program",
+    );
+    let command = with(&two, "b", "1", &["--nnodes=3"]);
+    refused(command, "was told --nnodes=3, and a, which leads, 2", "b was told --nnodes=3");
+    let mut command = with(&two, "b", "1", &[]);
+    let file = two.scene.path("exp").join("train.py");
+    fs::write(&file, format!("{}# a later one\n", fs::read_to_string(&file).unwrap())).unwrap();
+    let second = command.spawn();
+    wait_for_lines(&said, 2, &[&one, &two]);
+    let warned = "warning: train.py on b is not the same file as on a";
+    assert_eq!(one.shown().matches(warned).count(), 1, "{}", one.shown());
+    let command = with(&three, "c", "1", &[]);
+    refused(command, "was told --node-rank=1, which b has", "c was told --node-rank=1");
+    fs::write(said.with_extension("go"), "").unwrap();
+    let (first, second) = both(first, second);
+    assert_eq!((first.code, second.code), (0, 0), "{}\n--\n{}", first.stderr, second.stderr);
+    for machine in [&one, &two, &three] {
         leftovers::assert_none(&machine.scene);
     }
 }

@@ -14,6 +14,7 @@ mod support;
 
 mod console;
 mod error_files;
+mod hang;
 mod heartbeat;
 mod inspecting;
 mod machines;

@@ -130,7 +130,7 @@ fn strangers_at_the_port_change_nothing() {
     // Half a hello, and away.
     dial(to).write_all(&hello(1, 100)[..9]).unwrap();
     let wrong = block(connect(to, &Secret::from_bytes([5; 32])));
-    assert!(matches!(wrong.err(), Some(SessionError::Closed | SessionError::BadProof | SessionError::Io(_))));
+    assert!(matches!(wrong.err(), Some(SessionError::NotBelieved)));
     let text = std::fs::read_to_string(scene.path("run").join("scene").join("secret")).unwrap();
     let secret = Secret::from_hex(&text).unwrap();
     for bytes in

@@ -5,7 +5,10 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use relight::cli::{Parsed, parse};
+use relight::cli::failure::UsageError;
+use relight::cli::torchrun::{OPTIONS as OURS, Row};
+use relight::cli::{ParseError, Parsed, parse};
+use relight::domain::settings::Key;
 use serde_json::{Value, json};
 
 use crate::python;
@@ -132,6 +135,9 @@ const LINES: &[(&str, Variables, Both)] = &[
     ("train.py", &[("PET_STANDALONE", "maybe")], Refuse),
     ("--standalone train.py", &[("PET_STANDALONE", "0")], Take),
     ("train.py", &[("PET_NPROC_PER_NODE", "x")], Refuse),
+    ("train.py", &[("PET_NPROC_PER_NODE", " 2\n"), ("PET_MAX_RESTARTS", " 1 ")], Take),
+    ("--standalone --nnodes 1:4 train.py", &[], Take),
+    ("--standalone --nnodes 2 train.py", &[], OnlyTorchrunTakes),
     ("--nproc-per-node 1 train.py", &[("PET_NPROC_PER_NODE", "x")], Take),
     ("train.py", &[("PET_MAX_RESTARTS", "x")], Refuse),
     ("train.py", &[("PET_MODULE", "1"), ("PET_NO_PYTHON", "1")], Refuse),
@@ -164,6 +170,54 @@ fn torchruns(python: &OsString, scene: &Scene) -> Vec<Value> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let answers = text.lines().filter_map(|line| line.strip_prefix("= "));
     answers.map(|answer| serde_json::from_str(answer).unwrap()).collect()
+}
+
+/// Its options with all spellings, and the variable that each has for a default.
+const OPTIONS: &str = "
+import json
+from torch.distributed.argparse_util import check_env, env
+from torch.distributed.run import get_args_parser
+for action in get_args_parser()._actions:
+    if action.option_strings:
+        variable = 'PET_' + action.dest.upper() if isinstance(action, (env, check_env)) else ''
+        print('=', json.dumps([action.option_strings, variable]))
+";
+
+/// A newer torch with another option makes this fail: the page says what becomes of each.
+#[test]
+fn every_option_and_variable_of_torchruns_is_known() {
+    let Some(python) = python() else { return };
+    let output = Command::new(&python).args(["-c", OPTIONS]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let rows: Vec<(Vec<String>, String)> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("= "))
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert!(rows.len() > 30, "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let variables: Vec<&str> = Key::ALL.into_iter().flat_map(|key| key.env()).map(|var| var.name).collect();
+    let mut missing = Vec::new();
+    for (spellings, variable) in &rows {
+        let names =
+            |row: &&Row| spellings.iter().any(|spelling| row.typed.split(' ').next() == Some(spelling));
+        if !OURS.iter().any(|row| names(&row)) {
+            missing.push(format!("no row for {spellings:?}"));
+        }
+        for spelling in spellings {
+            // The words that an option wants do not matter: that there is none is said first.
+            let said = parse(OsStr::new("torchrun"), &[OsString::from(spelling)]);
+            if matches!(
+                said,
+                Err(ParseError::Usage(UsageError::UnknownOption { .. } | UsageError::Ambiguous { .. }))
+            ) {
+                missing.push(format!("{spelling} is not taken"));
+            }
+        }
+        if !variable.is_empty() && !variables.contains(&variable.as_str()) {
+            missing.push(format!("{variable} is not read"));
+        }
+    }
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
 #[test]

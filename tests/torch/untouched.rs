@@ -48,6 +48,8 @@ for workers in (0, 2):
         optimizer.zero_grad()
         Loss.apply(model(x).sum()).backward()
         optimizer.step()
+model.eval()
+look('eval')
 torch.save(model.state_dict(), 'model-' + os.environ['RANK'])
 look('end')
 dist.destroy_process_group()
@@ -71,6 +73,7 @@ fn beats(python: &std::ffi::OsString) {
     assert_eq!(of(&page("data")), (Some(2), Phase::Data));
     assert_eq!(of(&page("forward")), (Some(5), Phase::Forward));
     assert_eq!(of(&page("backward")), (Some(5), Phase::Backward));
+    assert_eq!(of(&page("eval")), (Some(6), Phase::Eval));
     assert_eq!(of(&page("end")), (Some(6), Phase::Step));
     leftovers::assert_none(&scene);
 }

@@ -47,6 +47,9 @@ impl Agent {
                     out.note(Note::Dropped { stale: Stale::Attempt });
                 }
             }
+            Event::LastPage { attempt, local_rank, sample, failed } => {
+                self.last_page(attempt, local_rank, sample, failed, out);
+            }
             Event::Swept { op, survivors } => self.swept(now, op, survivors, out),
             Event::OfferReady { op, offer } if self.offer_op == Some(op) => {
                 self.offer_op = None;
@@ -186,8 +189,15 @@ impl Agent {
                 out.put(Effect::Follow { term: frame.term, leader, previous_dead, forever });
             }
             AgentMsg::Refused(why) => {
-                if why == RefusedWhy::SameName {
-                    out.note(Note::NoPlace { why: NoPlace::SameName { node: self.config.node.clone() } });
+                let no_place = match &why {
+                    RefusedWhy::SameName => Some(NoPlace::SameName { node: self.config.node.clone() }),
+                    RefusedWhy::Differs { what, leader } => {
+                        Some(NoPlace::Differs { what: what.clone(), leader: leader.clone() })
+                    }
+                    RefusedWhy::Ended(_) | RefusedWhy::OtherStore | RefusedWhy::Evicted => None,
+                };
+                if let Some(why) = no_place {
+                    out.note(Note::NoPlace { why });
                 }
                 self.leave(now, refused_code(&why), out);
             }
@@ -317,7 +327,8 @@ impl Agent {
         }
         self.team = Some(Team { attempt, ranks });
         self.floor = Some(attempt);
-        self.watch = Watch::default();
+        let place = world.members.iter().position(|m| m.node == self.config.node).unwrap_or(0);
+        self.watch = Watch::of_node(place, world.members.len());
         self.requests.clear();
         self.offer = None;
         self.resend = None;
@@ -585,6 +596,6 @@ fn refused_code(why: &RefusedWhy) -> u8 {
         RefusedWhy::OtherStore => 1,
         // A node that is kept out must not spoil the exit code of the step that the others run in.
         RefusedWhy::Evicted => 0,
-        RefusedWhy::SameName => super::super::exit_code::USAGE,
+        RefusedWhy::SameName | RefusedWhy::Differs { .. } => super::super::exit_code::USAGE,
     }
 }

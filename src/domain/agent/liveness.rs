@@ -47,11 +47,7 @@ impl Agent {
         let current = self.watches().is_some_and(|(watched, _)| watched == attempt);
         let Some(spec) = self.spec.as_ref().map(|spec| spec.hang.clone()).filter(|_| current) else { return };
         for (local_rank, sample) in &samples {
-            let request = sample.as_ref().and_then(|sample| sample.request.clone());
-            if let Some(request) = request.filter(|r| self.requests.get(local_rank) != Some(r)) {
-                self.requests.insert(*local_rank, request.clone());
-                self.send(CoordinatorMsg::Asked { attempt, local_rank: *local_rank, request }, out);
-            }
+            self.pass_request(attempt, *local_rank, sample.as_ref(), out);
         }
         let looked = self.watch.look(now.boot, &spec, self.ledger.limits(), samples);
         if !looked.back.is_empty() {
@@ -68,6 +64,43 @@ impl Agent {
             }
             let learned = news.then(|| Box::new(learned));
             self.send(CoordinatorMsg::Progress { attempt, ranks: looked.progress, learned }, out);
+        }
+    }
+
+    /// What a rank asks for, once as long as the coordinator remembers it.
+    fn pass_request(
+        &mut self,
+        attempt: Attempt,
+        local_rank: LocalRank,
+        sample: Option<&Sample>,
+        out: &mut Outbox<Effect>,
+    ) {
+        let request = sample.and_then(|sample| sample.request.clone());
+        if let Some(request) = request.filter(|r| self.requests.get(&local_rank) != Some(r)) {
+            self.requests.insert(local_rank, request.clone());
+            self.send(CoordinatorMsg::Asked { attempt, local_rank, request }, out);
+        }
+    }
+
+    /// A rank has ended by itself, and this stands in its page: whoever asks for something and goes, and the step that it
+    /// had just begun, are heard of before its end is.
+    pub(super) fn last_page(
+        &mut self,
+        attempt: Attempt,
+        local_rank: LocalRank,
+        sample: Option<Sample>,
+        failed: bool,
+        out: &mut Outbox<Effect>,
+    ) {
+        let current = self.team.as_ref().is_some_and(|team| team.attempt == attempt);
+        if !current {
+            return out.note(Note::Dropped { stale: Stale::Attempt });
+        }
+        self.pass_request(attempt, local_rank, sample.as_ref(), out);
+        let tells = failed && matches!(self.phase, Phase::Running);
+        let ranks = if tells { self.watch.ended(local_rank, sample) } else { Vec::new() };
+        if !ranks.is_empty() {
+            self.send(CoordinatorMsg::Progress { attempt, ranks, learned: None }, out);
         }
     }
 

@@ -163,6 +163,17 @@ pub enum Event {
         /// What each page says; none: nobody has claimed it.
         samples: Vec<(LocalRank, Option<Sample>)>,
     },
+    /// What stands in the page of a rank that has just ended, before its end is told.
+    LastPage {
+        /// Its attempt.
+        attempt: Attempt,
+        /// Which one.
+        local_rank: LocalRank,
+        /// What the page says; none: nobody ever claimed it.
+        sample: Option<Sample>,
+        /// It did not end well: how far it came is news.
+        failed: bool,
+    },
     /// From [`Effect::Inspect`]: what could be collected.
     Inspected {
         /// The attempt.

@@ -237,3 +237,43 @@ fn a_rank_that_ended_before_it_was_asked_to_is_evidence() {
         assert_eq!(told, Some(want), "ended at {ended_at}, by its guardian: {killed_by_guardian}");
     }
 }
+
+/// A program that asks for the end of the run and goes, and one that fails in a step that it has just begun, are gone before
+/// the next look.
+#[test]
+fn what_a_rank_wrote_last_is_told_before_its_end() {
+    use super::super::board::{Feeder, Phase, Request, Sample};
+    let mut agent = running(RunSpec { run_id: RunId::new("r"), max_nodes: 1, ..RunSpec::default() });
+    let page = |step| Sample {
+        pid: 1,
+        feeder: Feeder::Client,
+        step: Some(step),
+        phase: Phase::Step,
+        beat: step,
+        sections: Vec::new(),
+        extend_ms: 0,
+        collective_timeout_ms: None,
+        stack_signal: None,
+        request: Some(Request::Stop { reason: "NaN".into() }),
+    };
+    let last = |attempt, failed| Event::LastPage {
+        attempt: Attempt(attempt),
+        local_rank: LocalRank(0),
+        sample: Some(page(57)),
+        failed,
+    };
+    let told = |effects: &[Effect]| {
+        let word = |effect: &Effect| match effect {
+            Effect::Send(frame) => match &frame.msg {
+                CoordinatorMsg::Asked { .. } => Some("asked".to_owned()),
+                CoordinatorMsg::Progress { ranks, .. } => Some(format!("{:?}", ranks[0].step)),
+                _ => None,
+            },
+            _ => None,
+        };
+        effects.iter().filter_map(word).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&tell(&mut agent, at(20), last(7, true))), [""; 0], "of another world");
+    assert_eq!(told(&tell(&mut agent, at(21), last(0, true))), ["asked", "Some(57)"]);
+    assert_eq!(told(&tell(&mut agent, at(22), last(0, true))), [""; 0], "once");
+}

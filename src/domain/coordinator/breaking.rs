@@ -50,6 +50,12 @@ pub(super) enum What {
     Asked(String),
 }
 
+/// Why a run ends: its first failure, else what its hang was found to be.
+fn last_sentence(first: Option<&FirstFailure>, hang: Option<&String>) -> String {
+    let other = || hang.map_or("the run cannot go on", String::as_str).to_owned();
+    first.map_or_else(other, FirstFailure::sentence)
+}
+
 impl Coordinator {
     pub(super) fn exited(
         &mut self,
@@ -384,8 +390,7 @@ impl Coordinator {
         let Some(broke) = &self.breaking else { return };
         let (incident, attempt, ran_ms) = (broke.incident, broke.attempt, broke.ran_ms);
         let (first, lost, before) = (broke.first.clone(), broke.lost.clone(), broke.verdict.clone());
-        let (dirty, found) = (broke.dirty.clone(), broke.found.clone());
-        let unstartable = unstartable(broke);
+        let (dirty, found, unstartable) = (broke.dirty.clone(), broke.found.clone(), unstartable(broke));
         let (reached, sought) = (broke.reached, broke.sought);
         let slot = first.as_ref().and_then(|first| self.ledger.slot(&first.node));
         let free = |(n, p): &(&NodeName, &Peer)| {
@@ -437,6 +442,7 @@ impl Coordinator {
                 charged: verdict.charged,
                 max_restarts: self.config.spec.max_restarts,
                 wait_ms: verdict.wait_ms,
+                grows: self.grows(),
                 why: verdict.why.clone(),
             });
         }
@@ -446,11 +452,7 @@ impl Coordinator {
         }
         self.acting.evicts.clone_from(&verdict.evict);
         if let Decision::Stop { code } = verdict.decision {
-            let sentence = match (&first, found.reasons.first().filter(|_| hung)) {
-                (Some(first), _) => first.sentence(),
-                (None, Some(reason)) => reason.clone(),
-                (None, None) => "the run cannot go on".to_owned(),
-            };
+            let sentence = last_sentence(first.as_ref(), found.reasons.first().filter(|_| hung));
             return self.end(now, Outcome::Failed, code, sentence, out);
         }
         let replace = self.gives_up_slots(&verdict.decision, &lost);

@@ -43,6 +43,19 @@ impl Coordinator {
         size.min < size.max
     }
 
+    /// Nodes wait that a world larger than the newest one has room for.
+    pub(super) fn grows(&self) -> bool {
+        let members = self.ledger.world().map_or(&[][..], |w| &w.members);
+        let lost = |m: &super::super::record::Member| self.peers.get(&m.node).is_none_or(|p| p.lost);
+        let waits = |(n, p): (&NodeName, &super::state::Peer)| {
+            p.usable() && self.ledger.member(n).is_none() && !self.ledger.is_evicted(n)
+        };
+        self.elastic()
+            && members.len() < self.size().max as usize
+            && !members.iter().any(lost)
+            && self.peers.iter().any(waits)
+    }
+
     /// There are too few nodes for any world: the call begins anew when there are enough.
     pub(super) fn call_is_over(&mut self) {
         if let Some(want) = &mut self.want {

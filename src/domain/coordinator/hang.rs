@@ -12,9 +12,9 @@ use super::super::exit::ExitKind;
 use super::super::exit_code;
 use super::super::ids::{Attempt, LocalRank, NodeName, Rank};
 use super::super::liveness::evidence::RankEvidence;
-use super::super::liveness::limits::{HangAction, Learned, Pause, has_leave};
+use super::super::liveness::limits::{HangAction, Learned, Pause, has_leave, has_own_time};
 use super::super::liveness::vote::{self, Finding, Vote};
-use super::super::liveness::watch::{Back, RankProgress, Silence};
+use super::super::liveness::watch::{Back, RankProgress, Silence, progress_every};
 use super::super::note::Note;
 use super::super::outbox::Outbox;
 use super::super::policy;
@@ -28,8 +28,10 @@ use super::state::{Coordinator, Phase};
 
 /// A look ends after so long, whoever has not answered.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Words of ranks are not newer than this.
-const NEWS: Duration = Duration::from_millis(1_500);
+/// A fact that decides ends it so long after it began at the earliest: what others answer meanwhile is kept.
+const MOMENT: Duration = Duration::from_millis(300);
+/// On its way a word of a rank gets so much older than it is told.
+const LATER: Duration = Duration::from_millis(500);
 /// Looks that ended nothing are kept in so many places.
 const KEPT: u64 = 16;
 /// Between two records of what was learned.
@@ -73,6 +75,7 @@ struct Word {
 #[derive(Clone, Debug)]
 struct Look {
     id: u64,
+    since: BootTime,
     until: BootTime,
     /// Who has not answered.
     asked: BTreeSet<NodeName>,
@@ -142,6 +145,13 @@ impl Coordinator {
             _ => return,
         };
         let runs = matches!(self.phase, Phase::Starting | Phase::Running) && self.may_break(attempt);
+        // Who wants the end of the run wants it, too, when something else broke the world in the same moment.
+        if let (CoordinatorMsg::Asked { request: Request::Stop { .. }, .. }, false) = (&msg, runs)
+            && self.ledger.attempt() == Some(attempt)
+            && self.ending.is_none()
+        {
+            return self.rank_asks_late(now, node, msg, out);
+        }
         let Some((first, nproc)) = self.first_of(node, attempt).filter(|_| runs) else { return };
         if self.hang.attempt != Some(attempt) {
             self.hang.begin(Some(attempt));
@@ -262,9 +272,13 @@ impl Coordinator {
         });
         let node = node.map(|m| m.node.clone()).unwrap_or_default();
         let silent = Duration::from_millis(silence.silent_ms);
-        let others = self.hang.words.values();
+        // Words of ranks are not newer than this: who advances may look silent for so long.
+        let news = progress_every(members.len());
+        let mut others = self.hang.words.values();
         let everybody = self.hang.words.len() > 1
-            && others.into_iter().all(|word| now.boot.since(word.at).saturating_add(NEWS) >= silent);
+            && silent >= news.saturating_mul(2)
+            && others
+                .all(|word| now.boot.since(word.at).saturating_add(news).saturating_add(LATER) >= silent);
         // It is looked into again while something speaks against an end: that was said.
         let again = std::mem::replace(&mut self.hang.said, true);
         let suspected = Note::Suspected {
@@ -287,8 +301,8 @@ impl Coordinator {
         for node in &asked {
             self.send(node, AgentMsg::Inspect { attempt, id }, out);
         }
-        let until = now.boot.after(PATIENCE);
-        self.hang.look = Some(Look { id, until, asked, answers: Vec::new(), rank, silence, again });
+        let (since, until) = (now.boot, now.boot.after(PATIENCE));
+        self.hang.look = Some(Look { id, since, until, asked, answers: Vec::new(), rank, silence, again });
     }
 
     fn inspected(
@@ -342,6 +356,11 @@ impl Coordinator {
         if !all && !finding.decisive {
             return;
         }
+        let ripe = look.since.after(MOMENT);
+        if !all && now.boot < ripe {
+            self.hang.look.iter_mut().for_each(|look| look.until = look.until.min(ripe));
+            return;
+        }
         let Some(look) = self.hang.look.take() else { return };
         let kills = self.ends_world(&look, &finding);
         let mut sentence = finding.verdict.reasons.first().cloned().unwrap_or_default();
@@ -393,7 +412,7 @@ impl Coordinator {
         if explicit {
             return last && (finding.decisive || !self.is_excused(look));
         }
-        if !kills || finding.spared.is_some() {
+        if !kills || finding.spared.is_some() || (!finding.decisive && self.waits_for_others(look)) {
             return false;
         }
         // A rank that never beat says nothing of its progress.
@@ -414,6 +433,13 @@ impl Coordinator {
         })
     }
 
+    /// Another rank does what has a time of its own, which is not over: whoever is silent may wait for it.
+    fn waits_for_others(&self, look: &Look) -> bool {
+        look.answers.iter().any(|(rank, _, evidence)| {
+            !self.hang.silent.contains(rank) && evidence.sample.as_ref().is_some_and(has_own_time)
+        })
+    }
+
     /// What follows where nothing is ended.
     fn next_step(&self, look: &Look, finding: &Finding) -> String {
         let silence = &look.silence;
@@ -424,14 +450,16 @@ impl Coordinator {
             return "nothing is done before the first step (--phase-timeout init=SEC gives it a limit)"
                 .to_owned();
         }
-        if silence.explicit {
+        let later = |end| format!("restarting if it is still so after {}", human(Duration::from_millis(end)));
+        if let (true, false, Some(end)) = (silence.explicit, silence.last, silence.end_ms) {
+            return later(end);
+        }
+        if silence.explicit || (!finding.decisive && self.waits_for_others(look)) {
             return "waiting: another rank is given more time".to_owned();
         }
         match (&finding.spared, silence.end_ms) {
             (Some(why), _) => format!("nothing is done: {why}"),
-            (None, Some(end)) if end > silence.silent_ms => {
-                format!("restarting if it is still so after {}", human(Duration::from_millis(end)))
-            }
+            (None, Some(end)) if end > silence.silent_ms => later(end),
             _ => "waiting: some rank advances".to_owned(),
         }
     }
@@ -483,6 +511,16 @@ impl Coordinator {
                 let silent = Duration::from_millis(back.silent_ms);
                 out.note(Note::GoesOn { attempt, rank, node: node.clone(), silent });
             }
+        }
+    }
+
+    /// The world broke before it was heard.
+    fn rank_asks_late(&mut self, now: Now, node: &NodeName, msg: CoordinatorMsg, out: &mut Outbox<Effect>) {
+        if let CoordinatorMsg::Asked { attempt, local_rank, request } = msg
+            && let Some((first, nproc)) = self.first_of(node, attempt)
+            && local_rank.0 < nproc
+        {
+            self.rank_asks(now, Rank(first.0.saturating_add(local_rank.0)), node, request, out);
         }
     }
 

@@ -35,7 +35,8 @@ impl Coordinator {
         let returns = earlier.is_some_and(|p| p.lost && p.incarnation != Incarnation::default());
         let first_life = earlier.is_none_or(|p| p.incarnation == Incarnation::default());
         let why = self.refusal(&node, store.is_some() && store != self.config.store);
-        if let Some(why) = why.or_else(|| self.same_name(&node, incarnation, &clean_of)) {
+        let why = why.or_else(|| self.same_name(&node, incarnation, &clean_of));
+        if let Some(why) = why.or_else(|| self.told_otherwise(&node, &spec)) {
             return self.refuse(node, incarnation, sent, why, out);
         }
         self.check_proof(&node, proof, out);
@@ -45,6 +46,7 @@ impl Coordinator {
         if let Some(old) = self.peers.get(&node).filter(|_| is_new) {
             self.dead.insert(old.incarnation);
         }
+        let script = spec.script_digest.filter(|_| is_new);
         let peer = Peer {
             incarnation,
             spec: *spec,
@@ -61,6 +63,7 @@ impl Coordinator {
         if is_new {
             out.note(Note::Joined { node: node.clone(), incarnation, clean_of: clean_of.clone() });
         }
+        self.check_script(&node, script, out);
         self.quiet_by_join(&node, incarnation, &clean_of, running, out);
         // A join of such a life that is still on its way is too late.
         self.dead.extend(clean_of);

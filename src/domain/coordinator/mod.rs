@@ -26,6 +26,7 @@ mod reach;
 mod state;
 mod supervised;
 mod suspects;
+mod told;
 
 pub use hang::{Collected, RankState};
 pub use state::{Coordinator, CoordinatorConfig, Phase, SNAPSHOT_EVERY, Standing};

@@ -131,10 +131,15 @@ pub struct Learned {
     pub checkpoint: Option<Usual>,
     /// Silences beyond the limits, at most [`MAX_PAUSES`], by step.
     pub pauses: Vec<Pause>,
+    /// Whole sections to which the program gives no time, at most [`MAX_SECTIONS`], by name.
+    #[serde(default)]
+    pub sections: BTreeMap<String, Usual>,
 }
 
 /// The longest [`Learned::pauses`].
 pub const MAX_PAUSES: usize = 16;
+/// Sections by other names are not learned: one with a number in its name is another one each time.
+pub const MAX_SECTIONS: usize = 16;
 /// A limit is learned from so many steps at least.
 const STEPS: u64 = 20;
 /// A silence opens an investigation at so many times what 99 of 100 steps take.
@@ -143,6 +148,10 @@ const LOOK: u64 = 10;
 const END: u64 = 20;
 /// The ceiling is never shorter than so many times the shortest limit.
 const CEILING: u64 = 5;
+/// However early the program ends by itself, nothing is looked into before so many times what 99 of 100 steps take.
+const USUAL: u64 = 3;
+/// A verdict takes so long, in milliseconds.
+const VERDICT_MS: u64 = 6_000;
 /// Of a pause that is known at this step so many times are given.
 const AGAIN: u64 = 3;
 
@@ -159,6 +168,14 @@ impl Learned {
         longer(&mut self.checkpoint, &other.checkpoint);
         for pause in &other.pauses {
             self.pause(*pause);
+        }
+        for (name, theirs) in &other.sections {
+            let room = self.sections.len() < MAX_SECTIONS;
+            match self.sections.get_mut(name) {
+                Some(mine) if theirs.p99_ms > mine.p99_ms => *mine = *theirs,
+                None if room => drop(self.sections.insert(name.clone(), *theirs)),
+                Some(_) | None => {}
+            }
         }
     }
 
@@ -182,14 +199,15 @@ impl Learned {
     /// It says something else than `before`, by enough to write it down again.
     #[must_use]
     pub fn differs(&self, before: &Self) -> bool {
-        let far = |now: &Option<Usual>, was: &Option<Usual>| match (now, was) {
+        let far = |now: Option<&Usual>, was: Option<&Usual>| match (now, was) {
             (Some(now), Some(was)) => now.p99_ms > was.p99_ms.saturating_mul(3) / 2,
             (Some(_), None) => true,
             (None, _) => false,
         };
-        far(&self.step, &before.step)
-            || far(&self.eval, &before.eval)
-            || far(&self.checkpoint, &before.checkpoint)
+        far(self.step.as_ref(), before.step.as_ref())
+            || far(self.eval.as_ref(), before.eval.as_ref())
+            || far(self.checkpoint.as_ref(), before.checkpoint.as_ref())
+            || self.sections.iter().any(|(name, now)| far(Some(now), before.sections.get(name)))
             || self.pauses.len() > before.pauses.len()
     }
 }
@@ -218,38 +236,47 @@ pub fn limit(
     collective_ms: Option<u64>,
 ) -> Limit {
     if let Some(ms) = explicit(spec, place) {
-        return Limit { look_ms: ms, end_ms: Some(ms), explicit: true, kills: true };
+        // The program would end by itself, with a word from everybody but the culprit: who it is, is told before.
+        let look_ms = collective_ms.map_or(ms, |ends| ms.min(before(ends)));
+        return Limit { look_ms, end_ms: Some(ms), explicit: true, kills: true };
     }
     let ceiling = spec.floor_ms.saturating_mul(CEILING);
     let long = ceiling.saturating_mul(2);
-    let (usual, known) = match place {
+    let usual = match place {
         // Nothing is killed before the first step unless asked.
         Place::Start | Place::FirstStep | Place::Phase(Phase::Init) => {
             return Limit { look_ms: long, end_ms: None, explicit: false, kills: false };
         }
-        Place::Phase(Phase::Eval) => (learned.eval, learned.eval.is_some()),
-        Place::Phase(Phase::Checkpoint) => (learned.checkpoint, learned.checkpoint.is_some()),
-        Place::Section(_) | Place::Phase(_) => {
-            (learned.step, learned.step.is_some_and(|usual| usual.count >= STEPS))
+        Place::Phase(Phase::Eval) => learned.eval,
+        Place::Phase(Phase::Checkpoint) => learned.checkpoint,
+        Place::Section(name) => learned.sections.get(name).copied(),
+        Place::Phase(_) => learned.step.filter(|usual| usual.count >= STEPS),
+    };
+    let (mut look, mut end) = usual.map_or((ceiling, long), |usual| {
+        (usual.p99_ms.saturating_mul(LOOK).max(spec.floor_ms), usual.p99_ms.saturating_mul(END).max(ceiling))
+    });
+    if usual.is_some() {
+        // A silence from which the program came back was no hang: one must be clearly longer.
+        let survived = learned.pauses.iter().filter(|pause| pause.over).map(|pause| pause.ms).max();
+        end = end.max(survived.unwrap_or(0).saturating_mul(2));
+        if let Some(here) = learned.pauses.iter().find(|pause| Some(pause.step) == step) {
+            look = look.max(here.ms.saturating_mul(AGAIN) / 2);
+            end = end.max(here.ms.saturating_mul(AGAIN));
         }
-    };
-    let Some(usual) = usual.filter(|_| known) else {
-        return Limit { look_ms: ceiling, end_ms: Some(long), explicit: false, kills: true };
-    };
-    let mut look = usual.p99_ms.saturating_mul(LOOK).max(spec.floor_ms);
-    let mut end = usual.p99_ms.saturating_mul(END).max(ceiling);
-    if let Some(ms) = collective_ms {
-        // The program would end by itself, with a word from everybody but the culprit.
-        end = end.min((ms - ms / 10).max(look));
     }
-    // A silence from which the program came back was no hang: one must be clearly longer.
-    let survived = learned.pauses.iter().filter(|pause| pause.over).map(|pause| pause.ms).max();
-    end = end.max(survived.unwrap_or(0).saturating_mul(2));
-    if let Some(here) = learned.pauses.iter().find(|pause| Some(pause.step) == step) {
-        look = look.max(here.ms.saturating_mul(AGAIN) / 2);
-        end = end.max(here.ms.saturating_mul(AGAIN));
+    if let Some(ms) = collective_ms {
+        // But never so early that what is usual is looked into.
+        let usual = usual.map_or(0, |usual| usual.p99_ms.saturating_mul(USUAL));
+        look = look.min((before(ms) / 4).saturating_mul(3).max(usual));
+        end = end.min(before(ms));
     }
     Limit { look_ms: look, end_ms: Some(end.max(look)), explicit: false, kills: true }
+}
+
+/// When a verdict is wanted of a program whose collectives give up after so many milliseconds.
+fn before(collective_ms: u64) -> u64 {
+    let margin = (collective_ms / 10).max(VERDICT_MS).min(collective_ms / 2);
+    collective_ms.saturating_sub(margin)
 }
 
 /// A rank is given more time than silence otherwise has: by an open section, on its own request, or by a limit of the phase
@@ -261,8 +288,17 @@ pub fn has_leave(spec: &HangSpec, sample: &Sample, silent_ms: u64) -> bool {
     phase || sample.extend_ms > 0 || sample.sections.iter().any(timed)
 }
 
+/// It does something that takes its own time beside the steps of others, and whoever waits for it is no hang of a length that
+/// was learned.
+#[must_use]
+pub fn has_own_time(sample: &Sample) -> bool {
+    let apart = matches!(sample.phase, Phase::Eval | Phase::Checkpoint);
+    apart || sample.extend_ms > 0 || !sample.sections.is_empty()
+}
+
 /// What was asked for at this place: by its name, for all phases of a step, or for everything.
-fn explicit(spec: &HangSpec, place: &Place) -> Option<u64> {
+#[must_use]
+pub fn explicit(spec: &HangSpec, place: &Place) -> Option<u64> {
     let named = |name: &str| spec.phases.get(name).copied();
     let of_a_step = matches!(
         place,
@@ -405,9 +441,56 @@ mod tests {
     fn the_time_of_collectives_is_not_waited_for() {
         let learned = Learned { step: usual(1_000), ..Learned::default() };
         let of = |ms| limit(&HangSpec::default(), &learned, &Place::Phase(Phase::Step), None, ms);
-        assert_eq!(of(Some(120_000)).end_ms, Some(108_000));
-        assert_eq!(of(Some(600_000)).end_ms, Some(300_000));
-        assert_eq!(of(Some(30_000)).end_ms, Some(60_000), "never before the look");
+        // Given up after, looked into, ended.
+        for (ms, look, end) in [
+            (1_800_000, 60_000, 300_000),
+            (600_000, 60_000, 300_000),
+            (120_000, 60_000, 108_000),
+            (60_000, 40_500, 54_000),
+            (30_000, 18_000, 24_000),
+            (8_000, 3_000, 4_000),
+            (2_000, 3_000, 3_000),
+            (0, 3_000, 3_000),
+        ] {
+            let limit = of(Some(ms));
+            assert_eq!((limit.look_ms, limit.end_ms), (look, Some(end)), "{ms}");
+        }
+        let unknown = |ms| {
+            limit(&HangSpec::default(), &Learned::default(), &Place::Phase(Phase::Checkpoint), None, Some(ms))
+        };
+        assert_eq!((unknown(600_000).look_ms, unknown(600_000).end_ms), (300_000, Some(540_000)));
+        assert_eq!((unknown(120_000).look_ms, unknown(120_000).end_ms), (81_000, Some(108_000)));
+        // What was asked for ends it when it was asked for, and is looked into before.
+        let all = HangSpec { timeout_ms: Some(900_000), ..HangSpec::default() };
+        let asked = limit(&all, &learned, &Place::Phase(Phase::Step), None, Some(600_000));
+        assert_eq!((asked.look_ms, asked.end_ms, asked.explicit), (540_000, Some(900_000), true));
+        let short = HangSpec { timeout_ms: Some(5_000), ..HangSpec::default() };
+        let asked = limit(&short, &learned, &Place::Phase(Phase::Step), None, Some(600_000));
+        assert_eq!((asked.look_ms, asked.end_ms), (5_000, Some(5_000)));
+    }
+
+    #[test]
+    fn sections_without_a_time_are_learned_by_name() {
+        let mut learned = Learned { step: usual(100), ..Learned::default() };
+        let load = Place::Section("load".to_owned());
+        let of = |learned: &Learned| limit(&HangSpec::default(), learned, &load, Some(7), None);
+        assert_eq!((of(&learned).look_ms, of(&learned).end_ms), (300_000, Some(600_000)), "not known yet");
+        let mut other = Learned::default();
+        other.sections.insert("load".to_owned(), usual(30_000).unwrap());
+        assert!(other.differs(&learned) && !learned.differs(&other));
+        learned.merge(&other);
+        assert_eq!((of(&learned).look_ms, of(&learned).end_ms), (300_000, Some(600_000)));
+        other.sections.insert("load".to_owned(), usual(90_000).unwrap());
+        learned.merge(&other);
+        assert_eq!((of(&learned).look_ms, of(&learned).end_ms), (900_000, Some(1_800_000)));
+        for n in 0..100 {
+            let sections = [(n.to_string(), usual(1).unwrap())].into();
+            learned.merge(&Learned { sections, ..Learned::default() });
+        }
+        assert_eq!(learned.sections.len(), MAX_SECTIONS);
+        // What an older relight wrote down.
+        let old = r#"{"step": null, "eval": null, "checkpoint": null, "pauses": []}"#;
+        assert_eq!(serde_json::from_str::<Learned>(old).unwrap(), Learned::default());
     }
 
     #[test]
@@ -447,7 +530,8 @@ mod tests {
             let spec = HangSpec { floor_ms: floor, ..HangSpec::default() };
             let learned = Learned { step: usual(p99), ..Learned::default() };
             let limit = limit(&spec, &learned, &Place::Phase(Phase::Step), Some(1), collective);
-            prop_assert!(limit.end_ms.unwrap() >= limit.look_ms && limit.look_ms >= floor);
+            prop_assert!(limit.end_ms.unwrap() >= limit.look_ms);
+            prop_assert!(limit.look_ms >= collective.map_or(floor, |_| floor.min(p99 * USUAL)));
         }
     }
 }

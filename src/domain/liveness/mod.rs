@@ -2,6 +2,7 @@
 //!
 //! "First to exit" is the culprit of a crash, never of a hang: the ranks that wait for the culprit end first.
 
+pub mod collective;
 pub mod evidence;
 pub mod flight;
 pub mod limits;

@@ -7,19 +7,28 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::super::board::{Feeder, Phase, Sample};
+use super::super::board::{Feeder, Phase, Sample, Section};
 use super::super::ids::LocalRank;
 use super::super::time::BootTime;
-use super::limits::{HangSpec, Learned, Limit, Pause, Place, Sketch, limit};
+use super::limits::{HangSpec, Learned, Limit, MAX_SECTIONS, Pause, Place, Sketch, explicit, limit};
 
 /// Between two looks.
 pub const LOOK: Duration = Duration::from_millis(100);
 /// A longer time between two looks was a pause of our own.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Between two words about where ranks are.
+/// Between two words about where ranks are, in milliseconds, in a small world.
 const PROGRESS_MS: u64 = 1_000;
+/// So many nodes speak in that time; of more, each speaks more rarely.
+const SPEAKERS: usize = 256;
 /// So many steps of an attempt are not learned from.
 const WARM_UP: u64 = 3;
+
+/// How often each of so many nodes says where its ranks are: however many they are, the coordinator hears no more of them.
+#[must_use]
+pub fn progress_every(nodes: usize) -> Duration {
+    let times = u64::try_from(nodes.div_ceil(SPEAKERS).max(1)).unwrap_or(1);
+    Duration::from_millis(PROGRESS_MS.saturating_mul(times))
+}
 
 /// A rank is silent beyond a limit.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +88,7 @@ pub struct Looked {
     pub silent: Vec<Silence>,
     /// Ranks of those that go on.
     pub back: Vec<Back>,
-    /// Ranks whose pages changed, at most once a second.
+    /// Ranks whose pages changed, at most once in [`progress_every`].
     pub progress: Vec<RankProgress>,
 }
 
@@ -97,11 +106,19 @@ struct Seen {
     tainted: bool,
     /// When its phase began.
     phase_since: u64,
-    /// When its sections were entered, by depth and entry.
-    entered: BTreeMap<(usize, u64), u64>,
+    /// Its open sections, by depth and entry.
+    entered: BTreeMap<(usize, u64), Entered>,
     told: Told,
     /// Its page changed and that was not told.
     news: bool,
+}
+
+/// An open section.
+#[derive(Clone, Debug)]
+struct Entered {
+    since: u64,
+    /// Its name, where it has no time of its own.
+    untimed: Option<String>,
 }
 
 /// What was said of a silence.
@@ -131,11 +148,25 @@ pub struct Watch {
     step: Sketch,
     eval: Sketch,
     checkpoint: Sketch,
+    sections: BTreeMap<String, Sketch>,
     pauses: Learned,
-    told: u64,
+    /// When it is told next where ranks are, and how long after that again.
+    tell_at: u64,
+    every: u64,
 }
 
 impl Watch {
+    /// Of one node among so many, by its place among them: they do not all speak at once.
+    #[must_use]
+    pub fn of_node(place: usize, nodes: usize) -> Self {
+        let every = u64::try_from(progress_every(nodes).as_millis()).unwrap_or(PROGRESS_MS);
+        let (place, nodes) = (u64::try_from(place).unwrap_or(0), u64::try_from(nodes.max(1)).unwrap_or(1));
+        let first = PROGRESS_MS.saturating_add(every.saturating_mul(place.min(nodes)) / nodes);
+        // Few are no crowd.
+        let tell_at = if every > PROGRESS_MS { first } else { PROGRESS_MS };
+        Self { tell_at, every, ..Self::default() }
+    }
+
     /// One look at the pages of all ranks that live; without a page: nobody has claimed it.
     pub fn look(
         &mut self,
@@ -158,10 +189,18 @@ impl Watch {
         for (local_rank, seen) in &mut self.ranks {
             looked.silent.extend(seen.judge(*local_rank, ran, spec, &learned));
         }
-        if ran.saturating_sub(self.told) >= PROGRESS_MS {
+        if ran >= self.tell_at {
             looked.progress = self.news();
         }
         looked
+    }
+
+    /// A rank has ended, and this stands in its page: where it was.
+    pub fn ended(&mut self, local_rank: LocalRank, sample: Option<Sample>) -> Vec<RankProgress> {
+        let sample = sample.or_else(|| self.ranks.get(&local_rank).and_then(|seen| seen.sample.clone()));
+        self.take(local_rank, sample);
+        let ran = self.ran;
+        self.ranks.get_mut(&local_rank).and_then(|seen| seen.tell(local_rank, ran)).into_iter().collect()
     }
 
     /// How long a rank is silent, and what its page says.
@@ -175,7 +214,9 @@ impl Watch {
     #[must_use]
     pub fn learned(&self, known: &Learned) -> Learned {
         let (step, eval, checkpoint) = (self.step.usual(), self.eval.usual(), self.checkpoint.usual());
-        let mut learned = Learned { step, eval, checkpoint, pauses: self.pauses.pauses.clone() };
+        let sections = self.sections.iter();
+        let sections = sections.filter_map(|(name, sketch)| Some((name.clone(), sketch.usual()?))).collect();
+        let mut learned = Learned { step, eval, checkpoint, pauses: self.pauses.pauses.clone(), sections };
         learned.merge(known);
         learned
     }
@@ -203,7 +244,11 @@ impl Watch {
             }
             (before, now) => before.is_some() == now.is_some(),
         };
-        seen.enter(ran, sample.as_ref());
+        for (name, ms) in seen.enter(ran, sample.as_ref()) {
+            if self.sections.len() < MAX_SECTIONS || self.sections.contains_key(&name) {
+                self.sections.entry(name).or_default().add(ms);
+            }
+        }
         if same {
             // What it asked for may have changed.
             seen.sample = sample;
@@ -234,17 +279,11 @@ impl Watch {
     }
 
     fn news(&mut self) -> Vec<RankProgress> {
-        let mut progress = Vec::new();
-        for (local_rank, seen) in self.ranks.iter_mut().filter(|(_, seen)| seen.news) {
-            if let Some(sample) = &seen.sample {
-                seen.news = false;
-                let age_ms = self.ran.saturating_sub(seen.since);
-                let (step, phase, feeder) = (sample.step, sample.phase, sample.feeder);
-                progress.push(RankProgress { local_rank: *local_rank, step, phase, age_ms, feeder });
-            }
-        }
+        let ran = self.ran;
+        let tell = |(local_rank, seen): (&LocalRank, &mut Seen)| seen.tell(*local_rank, ran);
+        let progress: Vec<RankProgress> = self.ranks.iter_mut().filter_map(tell).collect();
         if !progress.is_empty() {
-            self.told = self.ran;
+            self.tell_at = ran.saturating_add(self.every.max(PROGRESS_MS));
         }
         progress
     }
@@ -265,18 +304,38 @@ impl Seen {
         }
     }
 
-    /// Sections that were entered since the last look, and those that were left.
-    fn enter(&mut self, ran: u64, sample: Option<&Sample>) {
+    /// Where it is, if that was not told.
+    fn tell(&mut self, local_rank: LocalRank, ran: u64) -> Option<RankProgress> {
+        let sample = self.sample.as_ref().filter(|_| self.news)?;
+        self.news = false;
+        let age_ms = ran.saturating_sub(self.since);
+        let (step, phase, feeder) = (sample.step, sample.phase, sample.feeder);
+        Some(RankProgress { local_rank, step, phase, age_ms, feeder })
+    }
+
+    /// Notes sections that were entered since the last look. Names and times of those that were left and have no time of
+    /// their own.
+    fn enter(&mut self, ran: u64, sample: Option<&Sample>) -> Vec<(String, u64)> {
         let open = sample.map_or(&[][..], |sample| &sample.sections);
         if open.is_empty() && self.entered.is_empty() {
-            return;
+            return Vec::new();
         }
-        let keys: Vec<(usize, u64)> = open.iter().enumerate().map(|(depth, s)| (depth, s.entry)).collect();
-        self.entered.retain(|key, _| keys.contains(key));
-        for key in keys {
-            self.entered.entry(key).or_insert(ran);
+        let key = |(depth, section): (usize, &Section)| (depth, section.entry);
+        let keys: Vec<(usize, u64)> = open.iter().enumerate().map(key).collect();
+        let mut left = Vec::new();
+        self.entered.retain(|key, entered| {
+            let stays = keys.contains(key);
+            if let (false, Some(name)) = (stays, entered.untimed.take_if(|_| !stays)) {
+                left.push((name, ran.saturating_sub(entered.since)));
+            }
+            stays
+        });
+        for (key, section) in keys.into_iter().zip(open) {
+            let untimed = section.timeout_ms.is_none().then(|| section.name.clone());
+            self.entered.entry(key).or_insert(Entered { since: ran, untimed });
         }
         self.tainted |= open.iter().any(|section| section.timeout_ms.is_some());
+        left
     }
 
     /// Its page changed. How long each of how many steps took that ended by it, where that is worth learning.
@@ -362,21 +421,34 @@ impl Seen {
         for (depth, section) in sample.sections.iter().enumerate() {
             let timeout = spec.phases.get(&section.name).copied().or(section.timeout_ms);
             let key = (depth, section.entry);
-            let (Some(ms), Some(since)) = (timeout, self.entered.get(&key)) else { continue };
+            let (Some(ms), Some(entered)) = (timeout, self.entered.get(&key)) else { continue };
             let limit = Limit { look_ms: ms, end_ms: Some(ms), explicit: true, kills: true };
             let place = Place::Section(section.name.clone());
-            limits.push(Due { place, since: *since, limit, section: Some(key) });
+            limits.push(Due { place, since: entered.since, limit, section: Some(key) });
         }
         if limits.is_empty() {
-            let place = match sample.phase {
-                Phase::Init | Phase::Eval | Phase::Checkpoint => Place::Phase(sample.phase),
-                _ if self.steps == 0 => Place::FirstStep,
-                phase => Place::Phase(phase),
-            };
+            let place = self.place(spec, sample);
             let limit = limit(spec, learned, &place, sample.step, sample.collective_timeout_ms);
             limits.push(due(place, limit));
         }
         limits
+    }
+
+    /// What it is doing, as its silence is judged. A section without a time has one of its own that is learned, unless somebody
+    /// gave one to its phase.
+    fn place(&self, spec: &HangSpec, sample: &Sample) -> Place {
+        let phase = match sample.phase {
+            Phase::Init | Phase::Eval | Phase::Checkpoint => Place::Phase(sample.phase),
+            _ if self.steps == 0 => Place::FirstStep,
+            phase => Place::Phase(phase),
+        };
+        let begun = !matches!(phase, Place::FirstStep | Place::Phase(Phase::Init));
+        match sample.sections.last() {
+            Some(section) if begun && explicit(spec, &phase).is_none() => {
+                Place::Section(section.name.clone())
+            }
+            _ => phase,
+        }
     }
 }
 

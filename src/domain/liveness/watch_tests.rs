@@ -272,6 +272,60 @@ fn progress_is_told_once_a_second_and_only_when_there_is_some() {
 }
 
 #[test]
+fn many_nodes_say_where_their_ranks_are_no_oftener_than_few() {
+    let secs = |nodes| progress_every(nodes).as_secs();
+    assert_eq!([1, 256, 257, 1_024, 4_096].map(secs), [1, 1, 2, 4, 16]);
+    // Of 4,096 nodes that begin together; one in 16 stands for all.
+    let mut spoke = std::collections::BTreeMap::<u64, usize>::new();
+    for place in (0..4_096).step_by(16) {
+        let mut bed = Bed::claimed(explicit(60_000));
+        bed.watch = Watch::of_node(place, 4_096);
+        bed.steps(70, 500);
+        let at: Vec<u64> = bed.progress.iter().map(|(at, _)| *at).collect();
+        assert!(at.len() >= 2 && at.windows(2).all(|w| w[1] - w[0] >= 16_000), "{place}: {at:?}");
+        *spoke.entry(at[0] / 1_000).or_default() += 16;
+    }
+    assert!(spoke.len() >= 16 && spoke.values().all(|count| *count <= 300), "{spoke:?}");
+}
+
+#[test]
+fn where_a_rank_was_when_it_ended_is_told() {
+    let mut bed = Bed::claimed(explicit(60_000));
+    bed.steps(20, 100);
+    let mut page = bed.sample.clone().unwrap();
+    (page.step, page.beat) = (Some(57), page.beat + 1);
+    let told = bed.watch.ended(R0, Some(page.clone()));
+    assert_eq!(told.iter().map(|p| (p.local_rank, p.step)).collect::<Vec<_>>(), [(R0, Some(57))]);
+    assert_eq!(bed.watch.ended(R0, Some(page)), vec![], "once");
+    assert_eq!(bed.watch.ended(LocalRank(7), None), vec![], "it never had a page");
+}
+
+#[test]
+fn a_section_without_a_time_is_learned_by_its_name() {
+    let section = |entry| Section { name: "export".to_owned(), timeout_ms: None, entry };
+    let mut bed = Bed::claimed(HangSpec { floor_ms: 1_000, ..HangSpec::default() });
+    bed.steps(40, 100);
+    bed.set(|s| s.sections.push(section(1)));
+    bed.pass(4_000);
+    assert_eq!(bed.limits(), vec![], "the first time it has as much time as anything unknown");
+    bed.set(|s| s.sections.clear());
+    bed.steps(1, 100);
+    let usual = bed.watch.learned(&bed.known).sections["export"];
+    assert!((4_000..5_100).contains(&usual.p99_ms), "{usual:?}");
+    bed.set(|s| s.sections.push(section(2)));
+    bed.pass(39_000);
+    assert_eq!(bed.limits(), vec![]);
+    bed.pass(13_000);
+    assert_eq!(bed.limits().first().map(|(name, ..)| name.as_str()), Some("export"));
+    // Of one with a time nothing is learned.
+    bed.set(|s| s.sections = vec![Section { timeout_ms: Some(60_000), name: "other".to_owned(), entry: 3 }]);
+    bed.pass(1_000);
+    bed.set(|s| s.sections.clear());
+    bed.pass(100);
+    assert!(!bed.watch.learned(&bed.known).sections.contains_key("other"));
+}
+
+#[test]
 fn nobody_is_killed_by_what_was_learned_before_the_first_step() {
     let mut bed =
         Bed::claimed(HangSpec { floor_ms: 1_000, action: HangAction::Restart, ..HangSpec::default() });

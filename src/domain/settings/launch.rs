@@ -26,6 +26,8 @@ pub(super) fn nodes(
         (Nodes { min: max, max }, why)
     };
     let parse = |text: &str| match value::nodes(text)? {
+        // Nobody could join; where one node is enough torchrun starts with it, too.
+        nodes if slurm.is_none() && standalone && nodes.min == 1 => Ok(Nodes { min: 1, max: 1 }),
         nodes if nodes.max > 1 && slurm.is_none() && standalone => Err(ValueProblem::SeveralNodes),
         // Machines without Slurm: nobody knows how many there are.
         nodes if slurm.is_none() => Ok(nodes),

@@ -491,6 +491,7 @@ impl Settings {
             addresses: vec!["127.0.0.1".to_owned()],
             port: 0,
             order: self.place().index,
+            told: self.meeting.at.as_ref().map(|at| self.run_spec().told(at.rank)),
         }
     }
 

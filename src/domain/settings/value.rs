@@ -282,8 +282,9 @@ pub enum LogDir {
     Off,
 }
 
-/// A whole number in a range.
+/// A whole number in a range; blanks around it do not count, as for Python.
 pub(super) fn number(text: &str, max: u32) -> Result<u32, ValueProblem> {
+    let text = text.trim();
     let digits = text.strip_prefix('+').unwrap_or(text);
     if let Some(rest) = text.strip_prefix('-')
         && !rest.is_empty()

@@ -237,7 +237,7 @@ impl Bed {
         self.machine.handle(now, event, &mut out);
         for note in out.take_notes() {
             for line in self.console.lines(&note, "T") {
-                assert!(!line.contains('\0') || format!("{note:?}").contains("\\0"));
+                assert!(!line.contains('\0') || format!("{note:?}").contains("\\0"), "{line:?} {note:?}");
             }
         }
         for effect in out.take_effects() {

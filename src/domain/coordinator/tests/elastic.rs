@@ -210,7 +210,7 @@ fn a_world_grows_at_the_next_restart_and_never_for_its_own_sake() {
             "relight: T n05 came late: it waits as a spare and is taken in at the next restart",
             "relight: T n06 came late: it waits as a spare and is taken in at the next restart",
             "relight: T rank 8 (n03) died: SIGKILL; 15 ranks stopped because of it",
-            "relight: T restart 1 of 20 on the same nodes",
+            "relight: T restart 1 of 20",
             "relight: T 4 of 4 nodes: n04 and n05 join; the world grows to 32 ranks",
             "relight: T attempt 2 running; lost 0 s; 1 spare left     details: relight why r",
         ]

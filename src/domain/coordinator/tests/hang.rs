@@ -197,12 +197,15 @@ fn whoever_ends_first_is_no_culprit_of_a_hang() {
 }
 
 #[test]
-fn a_fact_ends_the_look_at_once() {
+fn a_fact_ends_the_look_in_a_moment() {
     for state in ['T', 'D'] {
         let mut bed = Bed::watched(explicit(HangAction::Restart));
         bed.silent(3, vec![silence(0, 5_000, true, true)]);
         bed.answers(3, vec![evidence(0, 5_000, 'S', WAITS), evidence(1, 5_000, state, &[])]);
-        assert!(bed.broke(), "{state}: nobody else is waited for");
+        bed.pass(299);
+        assert!(!bed.broke(), "{state}: what others say in a moment is kept");
+        bed.pass(1);
+        assert!(bed.broke(), "{state}: nobody else is waited for any longer");
         let incident = cause_of(&mut bed);
         assert_eq!(incident.verdict.culprits, [(Rank(17), name(3))]);
     }
@@ -412,4 +415,65 @@ fn a_rank_may_ask_for_the_end_of_the_run() {
     });
     let sentence = "rank 9 (n02) asked for the end of the run: the loss is NaN".to_owned();
     assert_eq!(end, Some((Outcome::Stopped, 93, sentence)));
+}
+
+/// Whoever asks for the end and fails in the same breath, or after somebody else, is not started again.
+#[test]
+fn a_rank_that_wants_the_end_gets_it_though_the_world_broke_before() {
+    let mut bed = Bed::watched(learned());
+    let attempt = bed.attempt();
+    bed.exited(1, vec![report(0, KILL, "")]);
+    assert!(bed.broke());
+    let request = Request::Stop { reason: "the loss is NaN".into() };
+    bed.says(2, 2, CoordinatorMsg::Asked { attempt, local_rank: LocalRank(1), request });
+    bed.all_stop(&[]);
+    bed.pass(5_000);
+    let end = bed.journal.iter().find_map(|r| match &r.body {
+        Body::End(end) => Some((end.outcome, end.code)),
+        _ => None,
+    });
+    assert_eq!(end, Some((Outcome::Stopped, 93)));
+}
+
+/// One rank evaluates alone, all others wait for it in a collective.
+#[test]
+fn who_waits_for_an_evaluation_is_no_hang_until_that_is_one() {
+    let mut bed = Bed::watched(learned());
+    let evaluates = |bed: &mut Bed, silent_ms| {
+        for node in 1..=4 {
+            let of = |local| {
+                let alone = node == 1 && local == 0;
+                let mut found = evidence(local, silent_ms, 'S', if alone { PARSES } else { WAITS });
+                found.sample.as_mut().unwrap().phase =
+                    if alone { RankPhase::Eval } else { RankPhase::Backward };
+                found
+            };
+            bed.answers(node, (0..8).map(of).collect());
+        }
+    };
+    bed.silent(3, vec![silence(0, 62_000, false, false)]);
+    evaluates(&mut bed, 62_000);
+    assert!(!bed.broke());
+    let said = bed.console().join("\n");
+    assert!(said.contains("waiting: another rank is given more time"), "{said}");
+    // Its own time is over.
+    bed.silent(1, vec![silence(0, 300_000, false, false)]);
+    evaluates(&mut bed, 300_000);
+    assert!(bed.broke());
+    assert_eq!(cause_of(&mut bed).verdict.culprits, [(Rank(0), name(1))]);
+}
+
+/// The collectives of the program give up before an explicit limit: that is told before, and ends nothing.
+#[test]
+fn a_look_before_an_explicit_limit_ends_nothing() {
+    let mut bed = Bed::watched(explicit(HangAction::Restart));
+    let early = Silence { end_ms: Some(900_000), ..silence(0, 540_000, true, false) };
+    bed.silent(3, vec![early]);
+    bed.rank_11_is_outside(540_000);
+    assert!(!bed.broke());
+    let said = bed.console().join("\n");
+    assert!(said.contains("restarting if it is still so after 15 min"), "{said}");
+    bed.silent(3, vec![silence(0, 900_000, true, true)]);
+    bed.rank_11_is_outside(900_000);
+    assert!(bed.broke());
 }

@@ -23,6 +23,7 @@ mod hang;
 mod members;
 mod proof;
 mod scale;
+mod told;
 
 /// Everything that happened, and the machine.
 pub(super) struct Bed {
