@@ -169,7 +169,7 @@ impl Coordinator {
         }
         self.acting.forget();
         self.broken = Some(attempt);
-        let incident = self.next_incident;
+        let incident = self.incident_to_come();
         self.next_incident = incident.saturating_add(1);
         let ends = std::mem::take(&mut self.ends);
         let (first, since) = match what {
@@ -237,6 +237,11 @@ impl Coordinator {
         } else if self.ending.is_none() {
             self.order_everybody(now, out);
         }
+    }
+
+    /// The number of the next incident. A record of an earlier coordinator may have landed since this one began.
+    pub(super) fn incident_to_come(&self) -> u64 {
+        self.next_incident.max(self.ledger.next_incident())
     }
 
     /// Members that have not said yet what became of their ranks of this attempt.

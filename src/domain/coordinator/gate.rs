@@ -32,6 +32,8 @@ const SHARE: usize = 5;
 pub(super) struct Gate {
     /// The attempt that waits for answers, and since when nobody has ranks any more.
     asking: Option<(Attempt, Option<BootTime>)>,
+    /// It waits no longer for this one.
+    late: Option<Attempt>,
     /// Who was asked for it, and when last.
     asked: BTreeMap<NodeName, BootTime>,
     /// Who answered, by which life.
@@ -103,6 +105,8 @@ impl Coordinator {
             self.gate.asking = Some((next, None));
             self.gate.asked.clear();
         }
+        // Who is in question no more is not asked again.
+        self.gate.asked.retain(|node, _| nodes.contains(node));
         let quiet = self.busy.is_empty() && !nodes.is_empty();
         let since = match &mut self.gate.asking {
             Some((_, since)) if quiet => Some(*since.get_or_insert(now.boot)),
@@ -113,6 +117,7 @@ impl Coordinator {
             None => None,
         };
         if since.is_some_and(|since| now.boot >= since.after(self.gate_patience())) {
+            self.gate.late = Some(next);
             return false;
         }
         let mut missing = false;
@@ -145,7 +150,7 @@ impl Coordinator {
         let open = self.breaking.as_ref().is_some_and(|broke| broke.open);
         let waits = self.phase == Phase::Gathering && self.append.is_none() && self.want.is_some() && !open;
         let (attempt, since) = self.gate.asking.filter(|_| waits)?;
-        if attempt != self.ledger.next_attempt() {
+        if attempt != self.ledger.next_attempt() || self.gate.late == Some(attempt) {
             return None;
         }
         let open = |node: &&NodeName| {

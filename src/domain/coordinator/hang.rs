@@ -367,7 +367,7 @@ impl Coordinator {
         if !finding.decisive {
             sentence.push_str(&self.unanswered(&look));
         }
-        let incident = kills.then_some(self.next_incident);
+        let incident = kills.then(|| self.incident_to_come());
         let dir = match incident {
             Some(incident) => format!("incidents/{incident:04}"),
             None => format!("incidents/look-{:02}", look.id % KEPT),
