@@ -22,11 +22,12 @@ impl Coordinator {
         if self.append.is_some() || self.breaking.as_ref().is_some_and(|b| b.open) {
             return;
         }
-        if self.want.is_some() && self.gate_holds(now, out) {
-            return;
-        }
+        // While the gate holds nobody waits for a last call.
         if let Some(want) = &mut self.want {
             want.call_until = None;
+        }
+        if self.want.is_some() && self.gate_holds(now, out) {
+            return;
         }
         if self.holds_back(now) {
             return;
