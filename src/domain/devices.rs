@@ -1,7 +1,7 @@
 //! What NVIDIA's driver says of the GPUs of a node: Xids while ranks run, and the state of each GPU.
 //!
-//! An Xid that breaks a device is evidence for every rank of its node that ends afterwards, and the node fails its check
-//! until the driver says that nothing has to be done any more. Others are told beside what a rank said.
+//! An Xid that breaks a device is evidence for every rank of its node that ends afterwards, and the node fails its check for
+//! the rest of the run. Others are told beside what a rank said.
 
 use std::collections::BTreeMap;
 
